@@ -1,10 +1,11 @@
 """The explorer: from a moved slider to its picture, over HTTP.
 
-A picture is computed by one of two workers, passed on by the server and read by the client: the CPU time of all three
-is reported. If twenty clients request pictures without pause on two shared cores, a picture of c milliseconds of CPU
-arrives after 20 c / 2 on average, so 100 ms allow 10 ms of CPU in total. The row "after the command" includes loading
-the interpreter, numpy, pydantic and the server; the rest loads on demand. Times are wall-clock times of an idle
-machine. On shared cores they vary by up to a half from hour to hour, and a goal that is met narrowly may be missed.
+A worker computes a picture, the server passes it on and the client reads it: the CPU time of all three is reported.
+Times are wall-clock times of an idle machine; on shared cores they vary by up to a half from hour to hour.
+
+If twenty clients request pictures without pause on two shared cores, a picture of c milliseconds of CPU arrives after
+20 c / 2 on average, so 100 ms allow 10 ms of CPU in total. The row "after the command" includes loading the
+interpreter, numpy, pydantic and the server; the rest loads on demand.
 """
 
 from __future__ import annotations
@@ -108,25 +109,29 @@ def rows() -> Iterator[tuple[str, str, str]]:
         yield f"CPU of one picture of 120 x 120 ({told} ms)", f"{sum(cost):.1f} ms", "<= 10 ms"
         half, most = quantiles(one.times)
         yield "portrait of 120 x 120, slider to picture: p50", half, "<= 30 ms"
-        yield "the same: p95", most, "<= 60 ms"
+        yield "portrait of 120 x 120, slider to picture: p95", most, "<= 60 ms"
         one.times.clear()
         for _ in range(60):
             one.move(COUNTED)
         half, most = quantiles(one.times)
-        yield "what descent counts in it, the star and 576 points: p50", half, "<= 150 ms"
+        yield "steps of descent for the star and 576 points of a portrait: p50", half, "<= 150 ms"
         one.times.clear()
         for _ in range(60):
             one.move("/api/curriculum/pinned", target_strength=1.0, pin_value=1.5, pin_accuracy=0.6)
         half, most = quantiles(one.times)
         yield "one pinned curriculum with its plan: p50", half, "<= 100 ms"
-        yield "errors among these", str(one.errors), "0"
+        yield "errors in the rows above", str(one.errors), "0"
         asked, errors, most = crowd(port, 1 / PACE)
         yield f"{CLIENTS} clients at {PACE:g} pictures a second for {SECONDS:g} s: errors of {asked}", str(errors), "0"
-        yield "their p95", most, "<= 100 ms"
+        yield f"{CLIENTS} clients at {PACE:g} pictures a second: p95", most, "<= 100 ms"
         asked, errors, most = crowd(port, 0.0)
-        yield f"the same without pause ({asked / SECONDS:.0f} pictures a second in all): errors", str(errors), "0"
-        yield "their p95", most, "<= 100 ms"
-        yield "twenty that ask for the same at once: p95", together(port), "<= 100 ms"
+        yield (
+            f"{CLIENTS} clients without pause ({asked / SECONDS:.0f} pictures a second in all): errors",
+            str(errors),
+            "0",
+        )
+        yield f"{CLIENTS} clients without pause: p95", most, "<= 100 ms"
+        yield f"{CLIENTS} clients that ask for one picture at once: p95", together(port), "<= 100 ms"
     yield "first picture after the command", f"{first_picture():.2f} s", "<= 1.5 s"
 
 

@@ -1,8 +1,10 @@
 """Forecasts and plans of recorded data, in shares of one direct training of the same network in torch.
 
-The training is the obvious one: a loop over steps of descent, inside it a loop over time, autograd, full batch. It is
-timed over a few hundred steps and scaled up to the number that the forecast counts; a test holds that number to plain
-descent (tests/reference/test_real_recordings.py). Times are CPU seconds of one thread.
+The training is a loop over steps of descent and, inside it, over time, with autograd and full batches. It is timed for
+200 steps and scaled to the number of steps that the forecast counts.
+
+A test holds that number to plain descent (tests/reference/test_real_recordings.py). Times are CPU seconds of one
+thread.
 """
 
 from __future__ import annotations
@@ -139,13 +141,17 @@ def rows() -> Iterator[tuple[str, str, str]]:
                 f"{single * steps:.0f}/{double * steps:.0f} s",
                 "",
             )
-            yield "  forecast, in shares of the quicker training", f"1/{whole / told:,.0f}", "goal <= 1/200"
+            yield "  forecast over the quicker of both trainings", f"1/{whole / told:,.0f}", "goal <= 1/200"
             yield "  forecast", f"{told:.2f} s", ""
-            yield "  plan with two candidates and its interval", f"1/{whole / planned:,.0f}", "goal <= 1/20"
+            yield (
+                "  plan with two candidates and its interval, over the quicker of both trainings",
+                f"1/{whole / planned:,.0f}",
+                "goal <= 1/20",
+            )
             yield "  plan", f"{planned:.1f} s", "goal < 10 s"
             ends = found.saving_interval
             told = "{:,.0f} to {:,.0f}".format(*ends) if np.isfinite(ends).all() else "no interval"
-            yield "  what it saves, in steps", f"{found.saving:,.0f} ({told})", ""
+            yield "  steps that the plan saves", f"{found.saving:,.0f} ({told})", ""
     finally:
         torch.set_num_threads(before)
     with tempfile.TemporaryDirectory() as folder:
@@ -157,4 +163,4 @@ def rows() -> Iterator[tuple[str, str, str]]:
         f"{peak:,.0f} MB",
         "goal < 1 GB",
     )
-    yield "  reading / forecasting", f"{read:.1f}/{spent:.1f} s", ""
+    yield "  reading / forecasting these trials", f"{read:.1f}/{spent:.1f} s", ""

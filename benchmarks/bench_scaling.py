@@ -1,17 +1,17 @@
 """How cost grows with size.
 
-Each line of the figure is one computation at growing sizes. The exponent is the slope of a straight line through its
-points on log-log axes, without the smallest sizes if constant costs dominate there. Expected: linear in lags,
-candidates, trials and rows, each of which is read once; at most linear in stages, which share one search; modes and
-units by the cost of their products; the flow of d x d layers like matrix products, d^3, as soon as these outweigh the
-overhead of calls.
+Every computation is timed at four sizes. The power is the slope of a straight line through the times of the larger
+three on log-log axes: with power 1, twice the size takes twice the time.
+
+Expected: linear in lags, candidates, trials and rows, each of which is read once; at most linear in stages, which share
+one search; modes and units by the cost of their products; the flow of d x d layers like matrix products, d^3, as soon
+as these outweigh the overhead of calls.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 
@@ -21,8 +21,6 @@ from benchmarks.bench_two_layer import problem
 from benchmarks.timing import interleaved
 from learncast import sweep
 from learncast.theory import BalancedFlow, lag_statistics, loss_and_gradient
-
-FIGURE = Path(__file__).parent.parent / "docs" / "images" / "scaling.svg"
 
 #: A question at one size.
 Asked = Callable[[int], Callable[[], object]]
@@ -124,31 +122,10 @@ def exponent(sizes: tuple[int, ...], seconds: list[float]) -> float:
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
-    found = {}
     for name, (made, sizes, most) in SERIES.items():
         seconds = measured(made(), sizes)
-        found[name] = (sizes, seconds, exponent(sizes, seconds))
         # A tenth is what the quickest of three runs scatter by.
         label = (
             f"{name}, {sizes[0]:,} to {sizes[-1]:,} ({seconds[0] * 1e3:.3g} to {seconds[-1] * 1e3:.3g} ms): exponent"
         )
-        yield label, f"{found[name][2]:.2f}", f"goal <= {most + 0.1:.1f}"
-    draw(found)
-
-
-def draw(found: dict[str, tuple[tuple[int, ...], list[float], float]]) -> None:
-    import matplotlib.pyplot as plt
-
-    with plt.rc_context({"svg.hashsalt": "scaling", "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 9}):
-        figure, axes = plt.subplots(3, 3, figsize=(8, 6.6), layout="constrained")
-        for ax, (name, (sizes, seconds, slope)) in zip(axes.flat, found.items(), strict=True):
-            logs = np.log(sizes)
-            through = np.exp(np.mean(np.log(seconds[1:])) + slope * (logs - logs[1:].mean()))
-            ax.loglog(sizes, through, ":", color="black", lw=1)
-            ax.loglog(sizes, seconds, "o-", color="C0", ms=4, lw=1)
-            ax.set(title=f"{name}: {slope:.2f}", xlabel=name.split(" of ")[0], ylabel="CPU seconds")
-            ax.set_xticks(sizes, [f"{size // 1000}k" if size >= 10_000 else f"{size}" for size in sizes])
-            ax.set_yticks([seconds[0], seconds[-1]], [f"{second:.2g}" for second in (seconds[0], seconds[-1])])
-            ax.minorticks_off()
-        figure.savefig(FIGURE, bbox_inches="tight", metadata={"Date": None})
-        plt.close(figure)
+        yield label, f"{exponent(sizes, seconds):.2f}", f"goal <= {most + 0.1:.1f}"

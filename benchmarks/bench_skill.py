@@ -191,6 +191,12 @@ def _rankings(stored: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
+def held_out() -> list[dict[str, Any]]:
+    """Rankings, from the stored results, of the pools that were not used for tuning."""
+    every = _rankings(json.loads(RESULTS.read_text()))
+    return [r for r in every if r["kind"] in ("tanh", "gru") and r["pool"] in HELD_OUT]
+
+
 def _one(place: int, real: np.ndarray) -> dict[str, float]:
     given_up = np.where(np.isinf(real), training.CENSOR * real[0], real)
     ratio = float(given_up[place] / given_up.min())

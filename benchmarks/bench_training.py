@@ -1,8 +1,11 @@
 """Training recurrent networks in torch.
 
-Measured against the loop over time that one writes first, with autograd. Where the recurrence is a fixed number, all
-inputs can be pooled before the units see them, which leaves one product of P T inputs; where it is learned, both do
-the same 6 P T H^2 operations, and what can be saved is the calls of autograd. Nonlinear units can pool nothing.
+`training.train` is compared with the loop over time that one writes first, with autograd. Nonlinear networks in which
+everything is learned gain nothing, because every unit must see every input.
+
+Where the recurrence is a fixed number, all inputs can be pooled before the units see them, which leaves one product of
+P T inputs; where it is learned, both do the same 6 P T H^2 operations, and what can be saved is the calls of autograd.
+Nonlinear units can pool nothing.
 """
 
 from __future__ import annotations

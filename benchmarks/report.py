@@ -9,6 +9,7 @@ import platform
 import re
 import subprocess
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 from learncast import __version__
@@ -34,29 +35,42 @@ REPORTED = (
 UNITS = {"x": 1.0, "": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "%": 1e-2, "MB": 1e6, "GB": 1e9, "MiB": 2.0**20}
 NUMBER = re.compile(r"([-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?))(?:/([\d.,]+))?\s*([a-zA-Z%]*)")
 TIME = re.compile(r"[\d.]+ (?:us|ms|s)")
+#: Speed-up below which the page says so.
+SLOW = 5.0
 
 HEAD = """# Performance
 
 {headline}
 
+{measured}
+
 ```{{drawn}} speed_chart
 :width: 540
 ```
 
-`python -m benchmarks --report` writes this page; with the name of a section it measures that section only. Times are
-CPU seconds of one thread, the fastest of several runs, and ratios are of alternating runs. {measured}
+The obvious way is backpropagation through time in torch on the trials, an ODE solver for two-layer solutions, and the
+published pipeline for windows.
+
+## How long will my problem take?
+
+{sizes}
+
+Every command shows its progress, and most take `--seconds`, which ends them with the best answer so far.
+
+## Where it is slower, or not much faster
+
+{slower}
 
 ## All measurements
 
-Open a section for its reference, its theoretical limit and its numbers. A goal that is not met has a bold **no**. The
-last column is the same row of the previous measurement, kept in `benchmarks/results/history.json`, with changes above
-10%.
+`python -m benchmarks --report` measures everything and writes this page; with the name of a section it measures that
+section only. Ratios are of alternating runs. A time in brackets is that of the computation that a row names first.
+Earlier measurements are kept in `benchmarks/results/history.json`.
 
-:::{{dropdown}} The questions of the chart ({met} of {goals} goals met)
+:::{{dropdown}} Goals of the developers
 
-{summary}
+{goals}
 
-{missed}
 :::
 """
 
@@ -87,18 +101,28 @@ class Answer:
         return verdict(self.value, self.goal) == "yes"
 
     @property
+    def unit(self) -> bool:
+        """Whether the value is a multiple of a unit of time, so that the goal is a time too."""
+        return "<=" in self.goal and self.value.endswith("x")
+
+    @property
+    def limit(self) -> str:
+        """The goal, in the unit of the chart."""
+        return f"≤ {self.bar[2] * 1e3:.1f} ms" if self.unit else _symbols(_ratio(self.goal))
+
+    @property
     def bar(self) -> tuple[str, float, float]:
         """What the chart draws: "ratio" or "time", how much of it, and the goal."""
         value, goal = number(self.value), number(re.split(">=|<=", self.goal)[1])
         if TIME.fullmatch(self.value):
             return "time", value, goal
-        if "<=" in self.goal and self.value.endswith("x"):  # a multiple of a limit: the goal is a time too
+        if self.unit:
             return "time", number(self.time), number(self.time) * goal / value
         return "ratio", *((value, goal) if ">=" in self.goal else (1 / value, 1 / goal))
 
 
 SUMMARY = (
-    Question("Forecast recorded trials", "recordings", "forecast, in shares", "forecast"),
+    Question("Forecast recorded trials", "recordings", "forecast over", "forecast"),
     Question("Plan recorded trials, with interval", "recordings", "plan with two", "plan"),
     Question(
         "Train to 99% from statistics, fixed recurrence",
@@ -108,17 +132,17 @@ SUMMARY = (
     ),
     Question("Train to 99% from statistics, all weights", "descent", "training to 99%, all", "training to 99%, all"),
     Question("Train a linear network in torch", "training", "linear, everything learned"),
-    Question("Two-layer solution at 100 times, 5 × 5", "two_layer", "Q Q^T at 100 times, d = 5,"),
+    Question("Two-layer solution at 100 times, 5 × 5", "two_layer", "100 times, 5 x 5"),
     Question(
         "Two-layer solution at 100 times, 200 × 200",
         "two_layer",
-        "Q Q^T at 100 times, d = 200",
+        "100 times, 200 x 200: ODE",
         reason="Each time costs products of matrices, while the ODE solver interpolates between a few dozen steps.",
     ),
     Question(
         "Two-layer solution at 1,000 times, 50 × 50",
         "two_layer",
-        "Q Q^T at 1000 times, d = 50",
+        "1000 times, 50 x 50",
         reason="Each time is computed by itself, while the ODE solver interpolates between a few dozen steps.",
     ),
     Question(
@@ -138,11 +162,11 @@ SUMMARY = (
     Question(
         "Phase portrait of 1,000 × 1,000 curricula",
         "curriculum",
-        "1000 x 1000 phase portrait over target_strength",
-        "1000 x 1000 phase portrait over target_strength",
-        "The unit is the time of one logarithm per point. Each stage needs one, and seven grids of numbers are filled.",
+        "portrait of 1,000 x 1,000 curricula over target_strength",
+        "portrait of 1,000 x 1,000 curricula over target_strength",
+        "Each of two stages needs a logarithm per point, and seven grids of numbers are filled.",
     ),
-    Question("One task of a sweep, beside its own work", "sweep", "the same tasks by 2 processes"),
+    Question("One task of a sweep, beside its own work", "sweep", "400 empty tasks by 2 processes"),
     Question("Picture of the explorer after a slider moved", "explorer", "portrait of 120 x 120, slider"),
 )
 
@@ -152,8 +176,9 @@ def keep(name: str, rows: list[tuple[str, str, str]]) -> None:
     entries = history()
     version = _version()
     if not entries or entries[-1]["version"] != version:
-        entries.append({"version": version, "machine": _machine(), "sections": {}})
+        entries.append({"version": version, "date": "", "machine": _machine(), "sections": {}})
     entries[-1]["machine"] = _machine()
+    entries[-1]["date"] = date.today().isoformat()
     entries[-1]["load"] = max(entries[-1].get("load", 0.0), round(os.getloadavg()[1], 1))
     entries[-1]["sections"][name] = [list(row) for row in rows]
     HISTORY.parent.mkdir(exist_ok=True)
@@ -174,69 +199,153 @@ def write() -> None:
 
 def page() -> tuple[str, int]:
     """Text of the page, and its number of sections."""
-    having = {name: [entry for entry in history() if name in entry["sections"]] for name in REPORTED}
-    having = {name: entries for name, entries in having.items() if entries}
-    found = answers()
+    having = current()
     head = HEAD.format(
-        headline=_headline(found),
-        missed=_missed(found),
-        measured=_measured(having),
-        summary=_table(found),
-        met=sum(answer.met for answer in found),
-        goals=len(found),
+        headline=_headline(),
+        measured=_measured(),
+        sizes=_sizes(),
+        slower=_slower(answers()),
+        goals=_goals(answers()),
     )
-    return "\n".join([head, *(_section(name, entries) for name, entries in having.items())]), len(having)
+    sections = [_section(name) for name in having]
+    return "\n".join([head, *sections, *_not_measured()]), len(having)
+
+
+def current() -> dict[str, dict]:
+    """The newest measurement of every section on the newest day, all with one release."""
+    entries = history()
+    release, day = (_release(entries[-1]), entries[-1]["date"]) if entries else ("", "")
+    newest = [entry for entry in entries if _release(entry) == release and entry["date"] == day]
+    having = {name: entry for entry in newest for name in entry["sections"]}
+    return {name: having[name] for name in REPORTED if name in having}
+
+
+def _release(entry: dict) -> str:
+    return entry["version"].partition(" at ")[0]
 
 
 def answers() -> list[Answer]:
-    """The newest measurement of every question of the chart."""
-    newest = {name: rows for entry in history() for name, rows in entry["sections"].items()}
-    found = []
+    """The measurement of every question of the chart."""
+    having, found = current(), []
     for question in SUMMARY:
-        judged = row(newest.get(question.section, []), question.judged)
+        rows = having[question.section]["sections"][question.section] if question.section in having else []
+        judged = row(rows, question.judged)
         if judged is not None:
             _, value, goal = judged
-            timed = row(newest[question.section], question.timed) if question.timed else None
+            timed = row(rows, question.timed) if question.timed else None
             time = value if TIME.fullmatch(value) else _time(timed) if timed else ""
             found.append(Answer(question, value, goal.removeprefix("goal ").split(",")[0], time))
     return found
 
 
-def _headline(found: list[Answer]) -> str:
-    text = (
-        "The first panel shows how many times as fast a question is answered as in the obvious way: backpropagation "
-        "through time in torch on the trials, an ODE solver for two-layer solutions, the published pipeline for "
-        "windows. The second panel shows the time of questions that have no such counterpart."
+@dataclass(frozen=True)
+class Recording:
+    """Recorded trials, and the seconds that each computation takes on them."""
+
+    trials: str
+    forecast: float
+    plan: float
+    training: float
+    timed: str  #: steps of the training that were timed
+
+
+def recordings() -> list[Recording]:
+    """The recordings of the benchmark, with the times of a forecast, of a plan and of training.
+
+    The time of the forecast follows from those of training and their ratio, which have more digits.
+    """
+    rows = current().get("recordings", {"sections": {"recordings": []}})["sections"]["recordings"]
+    starts = [k for k, (label, value, _) in enumerate(rows) if not value and re.match(r"\d+ channels x", label)]
+    found = []
+    for start in starts:
+        own = [(label.strip(), value, goal) for label, value, goal in rows[start + 1 : start + 7]]
+        named = {begin: row(own, begin) for begin in ("direct training in torch", "forecast over", "plan")}
+        if all(named.values()):
+            trained, ratio, plan = (one[1] for one in named.values())
+            quicker = min(map(number, trained.removesuffix(" s").split("/")))
+            timed = re.search(r"([\d,]+) steps scaled", named["direct training in torch"][0])[1]
+            channels, steps, trials = re.match(r"(\d+) channels x (\d+) steps x ([\d,]+)", rows[start][0]).groups()
+            label = f"{trials} trials of {steps} steps, {channels} channels"
+            found.append(Recording(label, quicker * number(ratio), number(plan), quicker, timed))
+    return found
+
+
+def _headline() -> str:
+    """What is reached, and for whom."""
+    known = recordings()
+    if not known:
+        return "Times of the computations and of their obvious counterparts."
+    one = known[0]
+    return (
+        f"**For recorded trials ({one.trials}) a forecast takes {one.forecast:.3g} s, and a plan with its interval "
+        f"{one.plan:.2g} s. Training on them in torch takes {one.training:.0f} s**, {one.training / one.forecast:,.0f} "
+        f"times as long as the forecast."
     )
-    forecast = next((answer for answer in found if answer.question == SUMMARY[0]), None)
-    if forecast is not None:
-        text = (
-            f"A forecast of recorded trials takes {forecast.time}: {forecast.bar[1]:,.0f} times as fast as training on "
-            f"them in torch, of which 200 steps are timed. {text}"
-        )
-    return text
+
+
+def _sizes() -> str:
+    """The recordings in a table."""
+    lines = ["| recorded trials | forecast | plan with interval | training in torch |", "|---|--:|--:|--:|"]
+    lines += [
+        f"| {one.trials} | {one.forecast:.3g} s | {one.plan:.2g} s | {one.training:,.0f} s |" for one in recordings()
+    ]
+    timed = {one.timed for one in recordings()}
+    note = f"Of a training {' or '.join(sorted(timed))} steps were timed, and scaled to all that it needs."
+    return "\n".join([*lines, "", note]) if timed else "Not measured yet."
+
+
+def _slower(found: list[Answer]) -> str:
+    """Questions that the obvious way answers sooner, or not much later."""
+    lines = [
+        f"- **{answer.question.question}**: {answer.bar[1]:.1f} times as fast as the obvious way. "
+        f"{answer.question.reason}"
+        for answer in sorted(found, key=lambda one: one.bar[1])
+        if answer.bar[0] == "ratio" and answer.bar[1] < SLOW
+    ]
+    return (
+        "\n".join(lines) or f"Every question above is answered at least {SLOW:g} times as fast as in the obvious way."
+    )
+
+
+def _goals(found: list[Answer]) -> str:
+    """How many goals are met, which are not and why, and all as a table."""
+    verdicts = [_counted(entry["sections"][name]) for name, entry in current().items()]
+    met, goals = (sum(numbers) for numbers in zip(*verdicts, strict=True))
+    counts = (
+        f"{sum(answer.met for answer in found)} of {len(found)} questions of the chart meet their goal; of all {goals} "
+        f"goals, {met} are met. A goal that is not met has a bold **no**."
+    )
+    return "\n\n".join([counts, _missed(found), _table(found)])
 
 
 def _missed(found: list[Answer]) -> str:
     lines = [
-        f"- **{answer.question.question}**: {_ratio(answer.value)}{_as_long(answer)} where the goal is "
-        f"{_ratio(answer.goal)}. {answer.question.reason}"
+        f"- **{answer.question.question}**: {_achieved(answer)}, where the goal is {answer.limit}. "
+        f"{answer.question.reason}"
         for answer in found
         if not answer.met
     ]
-    return "\n".join(["Our goals that are missed, and why:", "", *lines]) if lines else "Every goal is met."
+    return "\n".join([*lines]) if lines else "Every question of the chart meets its goal."
 
 
-def _as_long(answer: Answer) -> str:
-    return " as long" if answer.value.endswith("x") and "<=" in answer.goal else ""
+def _not_measured() -> list[str]:
+    """Sections that an earlier version was measured with, and only that."""
+    names = [f"`{name}`" for name in REPORTED if name not in current()]
+    return [f"Not measured with this version: {', '.join(names)}.\n"] if names else []
+
+
+def _achieved(answer: Answer) -> str:
+    """What was measured, in the unit of the chart and of the goal."""
+    return answer.time if answer.bar[0] == "time" else _symbols(_ratio(answer.value))
 
 
 def _table(found: list[Answer]) -> str:
     lines = ["| question | time | times as fast | goal | met |", "|---|--:|--:|---|---|"]
     for answer in found:
-        ratio = "" if TIME.fullmatch(answer.value) else _ratio(answer.value) + _as_long(answer)
-        cells = (text.replace(" ", "\N{NO-BREAK SPACE}") for text in (answer.time, ratio, _ratio(answer.goal)))
-        lines.append(f"| {answer.question.question} | {' | '.join(cells)} | {'yes' if answer.met else '**no**'} |")
+        ratio = "" if answer.bar[0] == "time" else _symbols(_ratio(answer.value))
+        met = "yes" if answer.met else "**no**"
+        joined = " | ".join(text.replace(" ", "\N{NO-BREAK SPACE}") for text in (answer.time, ratio, answer.limit, met))
+        lines.append(f"| {answer.question.question} | {joined} |")
     return "\n".join(lines)
 
 
@@ -253,66 +362,98 @@ def _time(of: list[str]) -> str:
 
 def _ratio(text: str) -> str:
     """Shares of a training as multiples: at most 1/200 of its time is at least 200 times as fast."""
-    text = re.sub(r"1/([\d,]+)", r"\1x", text.replace("<= 1/", ">= 1/"))
-    return re.sub(r"(?<=\d)x", "×", text).replace("<=", "≤").replace(">=", "≥")
+    return re.sub(r"1/([\d,]+)", r"\1x", text.replace("<= 1/", ">= 1/"))
 
 
-def _measured(having: dict[str, list[dict]]) -> str:
-    now = next((entries[-1] for entries in having.values() if entries[-1]["version"].startswith(__version__)), None)
-    older = [name for name, entries in having.items() if not entries[-1]["version"].startswith(__version__)]
-    text = "" if now is None else f"Measured for {now['version']} on {_place(now)}."
-    if older:
-        text += (
-            f" These sections are measured by the clock or take long, and keep the numbers of the earlier version that "
-            f"they name: {', '.join(older)}."
-        )
-    return text.strip()
+def _symbols(text: str) -> str:
+    """Text with the signs of print."""
+    text = re.sub(r"(?<=\d)x\b|(?<=\d )x(?= \d)", "×", text)
+    return re.sub(r"([≤≥]) ", "\\1\N{NO-BREAK SPACE}", text.replace("<=", "≤").replace(">=", "≥"))
 
 
-def _place(entry: dict) -> str:
-    """The machine, and how many programs shared it if they were more than its cores."""
-    cores = int(re.search(r"(\d+) cores", entry["machine"])[1])
-    busy = entry.get("load", 0.0) > cores
-    return entry["machine"] + (f", shared with other programs (load {entry['load']:g})" if busy else "")
+def _day(iso: str) -> str:
+    day = date.fromisoformat(iso)
+    return f"{day.day} {day:%B %Y}"
 
 
-def _section(name: str, having: list[dict]) -> str:
+def _measured() -> str:
+    """Day, version and machine of all numbers of the page."""
+    entries = list({id(entry): entry for entry in current().values()}.values())
+    if not entries:
+        return ""
+    commits = sorted({entry["version"].partition(" at ")[2] for entry in entries} - {""})
+    at = f" ({', '.join(commits)})" if commits else ""
+    machines = " and ".join(dict.fromkeys(entry["machine"] for entry in entries))
+    load = max(entry.get("load", 0.0) for entry in entries)
+    shared = f", which other programs used too (load {load:g})" if any(map(_busy, entries)) else ""
+    return (
+        f"Everything on this page was measured on {_day(entries[-1]['date'])} with version {_release(entries[-1])}{at}"
+        f", in CPU seconds of one thread, the fastest of several runs. Machine: {machines}{shared}."
+    )
+
+
+def _busy(entry: dict) -> bool:
+    """Whether more programs shared the machine than it has cores."""
+    return entry.get("load", 0.0) > int(re.search(r"(\d+) cores", entry["machine"])[1])
+
+
+def _about(name: str) -> tuple[str, str]:
+    """Title and first paragraph of the docstring of a benchmark; its other paragraphs are for its readers."""
     module = ast.parse(Path(__file__).with_name(f"bench_{name}.py").read_text(encoding="utf-8"))
-    title, _, about = ast.get_docstring(module).partition("\n")
-    now, before = having[-1], having[-2] if len(having) > 1 else None
-    was = {} if before is None else dict(zip(_keys(before["sections"][name]), before["sections"][name], strict=True))
-    since = "" if before is None else f"; before: {before['version']}"
-    if before is not None and before["machine"] != now["machine"]:
-        since += f" on another machine ({before['machine']})"
-    lines = [
-        *_opened(title.removesuffix("."), now["sections"][name]),
-        about.strip(),
-        "",
-        f"`python -m benchmarks {name}`, {now['version']}{since}. Measured on {_place(now)}.",
-        "",
-        "| | measured | goal | | before |",
-        "|---|--:|---|---|--:|",
+    title, about = ast.get_docstring(module).split("\n\n")[:2]
+    return title.removesuffix("."), about
+
+
+def _before(name: str) -> dict | None:
+    """The last measurement before the one of the page that is like it: on the same machine, both without company."""
+    now = current()[name]
+    alike = [
+        entry
+        for entry in history()
+        if name in entry["sections"] and entry["machine"] == now["machine"] and not _busy(entry) and "load" in entry
     ]
-    for key, (label, value, goal) in zip(_keys(now["sections"][name]), now["sections"][name], strict=True):
-        told = "" if key not in was else _against(value, was[key][1])
-        cells = (_cell(label), _cell(value), _cell(goal.removeprefix("goal ")), verdict(value, goal), told)
+    earlier = [entry for entry in alike if (entry["date"], entry["version"]) < (now["date"], now["version"])]
+    return earlier[-1] if earlier and not _busy(now) else None
+
+
+def _section(name: str) -> str:
+    title, about = _about(name)
+    now, before = current()[name]["sections"][name], _before(name)
+    was = {} if before is None else dict(zip(_keys(before["sections"][name]), before["sections"][name], strict=True))
+    head = ["", "measured", "goal", "", *([] if before is None else [f"{_day(before['date'])}"])]
+    lines = [
+        *_opened(title, now),
+        f"{about} `python -m benchmarks {name}`",
+        "",
+        f"| {' | '.join(head)} |",
+        f"|---|--:|---|---|{'--:|' if was else ''}",
+    ]
+    for key, (label, value, goal) in zip(_keys(now), now, strict=True):
+        if number(value) == 0 and not goal:  # nothing at the precision that is shown
+            continue
+        cells = [_cell(label), _cell(value), _cell(goal.removeprefix("goal ")), verdict(value, goal)]
+        if was:
+            cells.append("" if key not in was else _against(value, was[key][1]))
         lines.append("| " + " | ".join(cells) + " |")
-    if name == "scaling":
-        lines += ["", "![Seconds against size, log-log](images/scaling.svg)"]
     return "\n".join([*lines, ":::"]) + "\n"
 
 
 def _opened(title: str, rows: list) -> list[str]:
     """Begin a folded section whose title counts the goals that are met."""
-    verdicts = [verdict(value, goal) for _, value, goal in rows]
-    met, goals = verdicts.count("yes"), sum(map(bool, verdicts))
+    met, goals = _counted(rows)
     counted = f"{met} of {goals} goals met" if goals else f"{len(rows)} measurements"
     return [f":::{{dropdown}} {title} ({counted})", ""]
 
 
+def _counted(rows: list) -> tuple[int, int]:
+    """Number of goals that are met, and of goals."""
+    verdicts = [verdict(value, goal) for _, value, goal in rows]
+    return verdicts.count("yes"), sum(map(bool, verdicts))
+
+
 def _cell(text: str) -> str:
     indent = "&emsp;" if text.startswith("  ") else ""
-    return indent + text.strip().replace("|", r"\|").replace("<", "&lt;")
+    return indent + _symbols(text.strip()).replace("|", r"\|").replace("<", "&lt;")
 
 
 def _keys(rows: list) -> list[str]:

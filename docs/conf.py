@@ -33,6 +33,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "mathml",
     "docstrings",
+    "at_a_glance",
     "drawn",
     "gallery_cards",
     "package_map",
@@ -54,6 +55,7 @@ exclude_patterns = [
     "results",
     "generated/extra",
 ]
+smartquotes_action = "qe"  # two hyphens begin an option of a command; they are no dash
 html_math_renderer = "mathml"
 suppress_warnings = ["bibtex.missing_field"]  # a manuscript that was read without its authors' names
 
@@ -66,6 +68,7 @@ autosummary_imported_members = False
 autodoc_typehints = "none"  # the text below a signature says more
 autodoc_preserve_defaults = True
 numpydoc_show_class_members = False
+default_role = "autolink"  # `learncast.tasks.from_data` in a docstring is a link
 # Types of parameters link to the public classes; Python's own types have no page here.
 numpydoc_xref_param_type = True
 numpydoc_xref_ignore = "all"
@@ -93,7 +96,7 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "write_computation_times": False,
     "show_signature": False,
-    "min_reported_time": 5,
+    "min_reported_time": 1e9,  # a time that depends on the machine that builds the site
     "image_scrapers": ("gallery_figures.save_figures",),
     "reset_modules": ("matplotlib", "gallery_figures.apply_style"),
 }
@@ -111,7 +114,7 @@ html_search_scorer = str(DOCS / "_ext" / "scorer.js")
 #: Addresses of the project, as pyproject.toml states them.
 ADDRESSES = dict(line.split(", ", 1) for line in metadata("learncast").get_all("Project-URL") or ())
 
-html_context = {"default_mode": "auto"}
+html_context = {"default_mode": "auto", "source_code": next(iter(ADDRESSES.values()), "")}
 html_theme_options = {
     "logo": {"image_light": "_static/logo-light.svg", "image_dark": "_static/logo-dark.svg", "alt_text": "learncast"},
     "navbar_end": ["version-tag", "theme-switcher", "navbar-icon-links"],

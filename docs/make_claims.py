@@ -50,6 +50,7 @@ def page() -> str:
         "and the theory pages state; *fails*: a counterexample is tested; *undecided*: not tested.",
         "The [index of equations](equations.md) lists the equations.",
         "",
+        "{.stacked}",
         "| paper | statement | says | computed in | verified by | status |",
         "|---|---|---|---|---|---|",
     ]
@@ -66,6 +67,7 @@ def page() -> str:
         "`learncast reproduce learnability --stored` draws the results immediately, and the preset `night` repeats",
         "the tests for lags to 64 and 128.",
         "",
+        "{.stacked}",
         "| claim | says | verdict | numbers (smallest to largest seed) |",
         "|---|---|---|---|",
         *(f"| {one['name']} | {one['says']} | {one['status']} | {one['reason']} |" for one in tested()),

@@ -108,9 +108,11 @@ if __name__ == "__main__":
         "Every equation is computed, restated in another one, or not applicable. `python docs/make_equations.py` writes this page",
         "from the docstrings. A test checks that it is current, that no equation is missing, and that each computed equation has",
         "a reference test. `proca2025` is known only by its abstract, which has no equations. `generalise` is our own theory of the",
-        "[held-out loss](theory/generalise.md).",
+        "[held-out loss](theory/generalise.md). A remark says how the code differs from the paper, how our own equation is verified,",
+        "or why an equation is not computed.",
         "",
-        "| equation | computed in | difference from the paper, how our own equation is verified, or why it is not computed |",
+        "{.stacked}",
+        "| equation | computed in | remark |",
         "|---|---|---|",
         *(f"| {equation} | {place} | {remark} |" for equation, place, remark in sorted(rows() + said(), key=_order)),
     ]

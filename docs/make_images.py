@@ -19,13 +19,13 @@ from matplotlib.figure import Figure
 import learncast as lc
 from learncast.figures import look, save, style
 from learncast.figures.look import GREY, STAGED, read_tokens
-from learncast.report.plan import plan_report
-from learncast.study import Study
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "docs" / "_ext")]
 
+import drawings  # noqa: E402
 import lesson  # noqa: E402
+import pictures  # noqa: E402
 from gallery_figures import save_versions  # noqa: E402
 from make_race import DIRECT, FIRST, GOAL, NETWORK, PLAN, TARGET, output  # noqa: E402
 
@@ -62,12 +62,6 @@ def hero_figure() -> None:
         save_versions(figure, IMAGES / "hero.svg")
 
 
-def plan_figure() -> None:
-    """The plan of the example study."""
-    report = plan_report(Study.load(ROOT / "examples" / "two_integration_tasks.toml"))
-    save(report.draw(), IMAGES / "plan.png", dpi=240)
-
-
 def forecast_figure() -> None:
     """The forecast of the first recipe on the page about recordings."""
     rng = np.random.default_rng(0)
@@ -76,11 +70,20 @@ def forecast_figure() -> None:
     save(lc.forecast(rates, reach).report().draw(), IMAGES / "forecast.png", dpi=200)
 
 
+def agreement_figure() -> None:
+    """The figure of the page about trust, for readers of the README."""
+    with style(), mpl.rc_context({"font.size": 10}):
+        figure, axes = drawings.empty(pictures.forecast_and_trained)
+        pictures.forecast_and_trained(axes)
+        save(figure, IMAGES / "agreement.png", dpi=150)
+
+
 def badges() -> None:
     """Facts of pyproject.toml as a row of badges, drawn here so that no page asks another host."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     pythons = [one.rpartition(" ")[2] for one in project["classifiers"] if re.search(r"Python :: 3\.\d+$", one)]
-    facts = {"Python": ", ".join(pythons), "licence": project["license"], "types": "mypy strict", "telemetry": "none"}
+    facts = {"version": project["version"]}
+    facts |= {"Python": ", ".join(pythons), "licence": project["license"], "types": "mypy strict", "telemetry": "none"}
     parts, x, tokens = [], 0, read_tokens()
     for name, value in facts.items():
         left, right = (round(6.6 * len(text)) + 16 for text in (name, value))
@@ -101,10 +104,10 @@ FRAMES, BETWEEN = 25, 180
 
 
 def explorer_images() -> None:
-    """A screenshot of the explorer's first panel, and an animation of learning task A and then task B."""
+    """Screenshots of the explorer's first panel, light and dark, and an animation of learning task A and then task B."""
     program = shutil.which("chromium")
     if program is None:
-        print("explorer.png and explorer.gif are not updated: Chromium is not installed")
+        print("explorer.png, explorer_dark.png and explorer.gif are not updated: Chromium is not installed")
         return
     from playwright.sync_api import sync_playwright
 
@@ -114,10 +117,13 @@ def explorer_images() -> None:
     try:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-            sharp = browser.new_page(viewport={"width": 1280, "height": 900}, device_scale_factor=2)
-            sharp.goto(f"{address}{PINNED}")
-            settled(sharp)
-            sharp.screenshot(path=IMAGES / "explorer.png")
+            for theme, name in (("light", "explorer.png"), ("dark", "explorer_dark.png")):
+                view = {"viewport": {"width": 1280, "height": 900}, "color_scheme": theme, "device_scale_factor": 2}
+                sharp = browser.new_page(**view)
+                sharp.goto(f"{address}{PINNED}")
+                settled(sharp)
+                sharp.screenshot(path=IMAGES / name)
+                sharp.close()
             page = browser.new_page(viewport={"width": 1280, "height": 1070})
             page.goto(f"{address}{LEARNING}")
             settled(page)
@@ -171,7 +177,7 @@ def animation(page: Any) -> None:
 
 if __name__ == "__main__":
     hero_figure()
-    plan_figure()
     forecast_figure()
+    agreement_figure()
     badges()
     explorer_images()

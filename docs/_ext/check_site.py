@@ -1,4 +1,4 @@
-"""Check the built site: internal links are valid, no page loads anything from another host, and there is a search index.
+"""Check the built site: links are valid, nothing is loaded from another host, options keep their hyphens, no code is empty.
 
 `make docs` runs it after the build: `python docs/_ext/check_site.py docs/_build/html`.
 """
@@ -30,21 +30,40 @@ LINKS = {
     "preconnect",
     "dns-prefetch",
 }
+#: An option of a command, such as --out, whose hyphens have become a dash.
+DASHED = re.compile(r"(?<!\w)[–—][a-z][\w-]*")
 
 
 class Page(HTMLParser):
-    """Links, fetched addresses and anchors of a page."""
+    """Links, fetched addresses, anchors, dashed options and the number of empty blocks of code of a page."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.links: list[str] = []
         self.fetches: list[str] = []
         self.anchors: set[str] = set()
+        self.dashed: list[str] = []
+        self.empty = 0
+        self._block: str | None = None  #: text of the block of code that is open
         self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_data(self, data: str) -> None:
+        """Collect options whose hyphens have become a dash."""
+        self.dashed += DASHED.findall(data)
+        if self._block is not None:
+            self._block += data
+
+    def handle_endtag(self, tag: str) -> None:
+        """Count blocks of code without a word."""
+        if tag == "pre" and self._block is not None:
+            self.empty += not self._block.strip()
+            self._block = None
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Collect links, fetched addresses and anchors."""
         given = {key: value or "" for key, value in attrs}
+        if tag == "pre":
+            self._block = ""
         self.anchors |= {given[key] for key in ("id", "name") if given.get(key)}
         if tag == "a" and "href" in given:
             self.links.append(given["href"])
@@ -78,6 +97,10 @@ def faults(site: Path) -> Iterator[str]:
                 yield f"{path.relative_to(site)} fetches {address} from another host"
             elif not address.startswith("data:") and not _target(path, address).exists():
                 yield f"{path.relative_to(site)} fetches {address}, which does not exist"
+        for option in page(path).dashed:
+            yield f"{path.relative_to(site)} shows {option}, an option whose hyphens have become a dash"
+        if page(path).empty:
+            yield f"{path.relative_to(site)} has {page(path).empty} empty block(s) of code"
         for address in page(path).links:
             yield from _broken(site, path, address)
     for sheet in sorted(site.rglob("*.css")):

@@ -22,7 +22,7 @@ PAGES = {
     "benchmarks/bench_skill.py": "/generated/project/skill",
     "README.md": "/index",
     "CONTRIBUTING.md": "/project/contributing",
-    "SECURITY.md": "/project/reliability",
+    "SECURITY.md": "/project/security",
     "CHANGELOG.md": "/project/changes",
 }
 LINK = re.compile(r"\]\((?!https?:|#)([^)\s#]+)(#[^)\s]*)?\)")

@@ -82,4 +82,4 @@ def _default(parameter: Any) -> str:
 
 def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     cells = [heads, tuple("---" for _ in heads), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells)
+    return "{.stacked}\n" + "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells)

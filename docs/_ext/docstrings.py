@@ -1,13 +1,39 @@
-"""Docstrings for the reference: lines "Implements: paper Eq. (n)" become a list of citations at the end."""
+"""Docstrings for the reference: citations at the end, descriptions of constants, and no internals of classes."""
 
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 from sphinx.application import Sphinx
+from sphinx.pycode import ModuleAnalyzer
 
 CLAIM = re.compile(r"^\s*Implements: (\w+) ((?:Eq\. \([\w.]+\)|Thm\. [\w.]+))(?:, (.+))?$")
+
+#: Public methods of `Task` for the package itself, which trust their arguments or hold what was computed.
+INTERNAL = ("trusted", "estimated", "replaced", "pooled_cache")
+
+
+def leave_out(app: Sphinx, what: str, name: str, value: Any, skip: bool, options: Any) -> bool | None:
+    """Leave internal methods out of the page of a class."""
+    return True if what == "class" and name in INTERNAL else None
+
+
+def comment(name: str, value: Any) -> list[str]:
+    """Lines of the comment above a constant, in whichever module of its package it is defined."""
+    package, _, short = name.rpartition(".")
+    for module in sorted(one for one in sys.modules if one == package or one.startswith(f"{package}.")):
+        if getattr(sys.modules[module], short, None) is value:
+            if lines := ModuleAnalyzer.for_module(module).find_attr_docs().get(("", short)):
+                return lines
+    return []
+
+
+def describe(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Describe a constant by its comment, not by the docstring of its type."""
+    if what == "data":
+        lines[:] = comment(name, value)
 
 
 def take_out(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
@@ -43,6 +69,8 @@ def keep_bars(app: Sphinx, what: str, name: str, value: Any, options: Any, lines
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect before and after numpydoc, which has priority 500."""
+    app.connect("autodoc-skip-member", leave_out)
+    app.connect("autodoc-process-docstring", describe, priority=300)
     app.connect("autodoc-process-docstring", take_out, priority=400)
     app.connect("autodoc-process-docstring", put_back, priority=900)
     app.connect("autodoc-process-docstring", keep_bars, priority=950)

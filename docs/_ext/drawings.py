@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import learncast as lc
+from learncast.figures.look import DIRECT, STAGED
 from learncast.papers.learnability.preset import CELLS as PAPER_CELLS
 from learncast.theory.dynamics import mode_equation
 
@@ -198,10 +199,10 @@ CELLS = dict(zip(PAPER_CELLS.values(), "os^Dv", strict=True))
 
 @_sized(columns=2, width=3.9)
 def default_windows(axes: Any) -> None:
-    """Figure 2 at the preset default, from stored numbers: learnability window as a function of the number of sequences, relative to the noise at the lag (left) and to the noise of the whole gradient (right). Dotted: longest lag of the task."""
+    """Figure 2 at the preset default, from stored numbers: learnability window as a function of the number of sequences, relative to the noise at the lag (first panel) and to the noise of the whole gradient (second). Dotted: longest lag of the task."""
     numbers, titles = (
         _stored("2"),
-        {"window": "its own noise", "window against all gradient noise": "all gradient noise"},
+        {"window": "noise of its own lag", "window against all gradient noise": "noise of the whole gradient"},
     )
     for ax, (name, title) in zip(axes, titles.items(), strict=True):
         for cell, marker in CELLS.items():
@@ -211,43 +212,41 @@ def default_windows(axes: Any) -> None:
     axes[1].legend(frameon=False, fontsize=8)
 
 
-@_sized(columns=2, width=3.9)
-def skill_bars(axes: Any) -> None:
-    """Left: measured steps of the chosen plan relative to the best plan, goals on a loss. Right: steps to a decision goal relative to direct training at the usual rate."""
+@_sized(columns=2, width=3.3)
+def skill_dots(axes: Any) -> None:
+    """Goals on a loss: measured steps of the chosen plan relative to the best plan. Decisions: steps to 85% correct with Adam and 32 units, relative to direct training at the usual rate. Dots are means, lines 95% intervals over resampled trainings; trainings of one pool are alike, so that other pools differ more."""
     import sys
 
     sys.path.insert(0, str(Path(__file__).parents[2]))
     from benchmarks import bench_advice, bench_skill
 
     part = bench_advice.Part(bench_advice.stored(), "adam", 32)
-    other = ("largest covariance first", "mixing", "restart", "best fixed rate")
-    decisions = {"advice": bench_advice.geometric(part.to_direct(1.0))}
-    decisions |= {name: bench_advice.geometric(part.baseline(name)) for name in other}
-    decisions["direct"] = 1.0
-    panels = (_held_out(list(bench_skill.rows(from_file=True)), 3), "regret", "to a loss"), (
-        decisions,
-        "steps / direct training",
-        "to decisions, Adam, 32 units",
-    )
-    for ax, (values, name, title) in zip(axes, panels, strict=True):
-        places = range(len(values))[::-1]
-        colours = ["C0", *["0.6"] * (len(values) - 1)]
-        ax.barh(places, [value - 1 for value in values.values()], left=1, color=colours)
-        ax.set_yticks(places, [label.split(":")[0] for label in values], fontsize=7)
-        ax.set(xlabel=name, title=title)
+    other = ("best fixed rate", "mixing", "restart", "largest covariance first")
+    decisions = {"advise": part.to_direct(1.0), **{name: part.baseline(name) for name in other}}
+    decisions["direct training"] = [1.0]
+    ways = [one["ways"] for one in bench_skill.held_out()]
+    losses = {name: [way[label]["regret"] for way in ways if label in way] for label, name in STRATEGIES.items()}
+    panels = (losses, np.mean, "steps / best plan"), (decisions, bench_advice.geometric, "steps / direct training")
+    draws = np.random.default_rng(0)
+    for ax, (values, mean, measure), title in zip(axes, panels, ("goals on a loss", "decisions"), strict=True):
+        for row, (name, ratios) in enumerate(values.items()):
+            resampled = [mean(draws.choice(ratios, len(ratios))) for _ in range(500)]
+            colour, centre = STAGED if name == "advise" else DIRECT, float(mean(ratios))
+            ax.plot(np.percentile(resampled, [2.5, 97.5]), [row, row], color=colour, lw=2)
+            ax.plot(centre, row, "o", color=colour, markersize=6)
+            ax.annotate(name, (0, row - 0.3), xycoords=("axes fraction", "data"), size=7.5)
+            ax.annotate(f"{centre:.2f}", (1.01, row), xycoords=("axes fraction", "data"), va="center", size=7)
+        ax.axvline(1, color=DIRECT, lw=0.8, ls=":")
+        ax.margins(x=0.08)
+        ax.set(xlabel=measure, title=title, yticks=[], ylim=(len(values) - 0.6, -0.8))
+        ax.spines["left"].set_visible(False)
 
 
-def _held_out(rows: list[Any], column: int) -> dict[str, float]:
-    """Regret of every way to choose in the first block of held-out pools."""
-    regret: dict[str, float] = {}
-    inside = False
-    for label, value, _ in rows:
-        if label.startswith("held-out pools"):
-            inside = True
-        elif inside and not label.startswith("  "):
-            break
-        elif inside:
-            cells = str(value).split()
-            if len(cells) > column and cells[column] != "-":
-                regret[label.strip()] = float(cells[column])
-    return regret
+#: Strategies of the benchmark of rankings, as this page calls them.
+STRATEGIES = {
+    "ours": "advise",
+    "closed form, b fitted to the spectrum": "closed form, recurrence fitted to the spectrum",
+    "rule of thumb: largest ||Cov(x,y)||, stop at 80%": "heuristic: largest covariance, stop at 80%",
+    "always direct": "direct training",
+    "noise ceiling: a repeat, new batches": "noise ceiling: a repeat with new batches",
+}

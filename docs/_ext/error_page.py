@@ -115,7 +115,7 @@ def _messages() -> str:
 
 def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     cells = [heads, tuple("---" for _ in heads), *rows]
-    return "\n".join("| " + " | ".join(_cell(cell) for cell in row) + " |" for row in cells)
+    return "{.stacked}\n" + "\n".join("| " + " | ".join(_cell(cell) for cell in row) + " |" for row in cells)
 
 
 def _cell(text: str) -> str:

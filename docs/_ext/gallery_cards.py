@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from pathlib import Path
 
@@ -14,18 +15,35 @@ from sphinx.util.docutils import SphinxDirective
 THUMBNAIL = re.compile(r"(.*images/)thumb/(sphx_glr_.+)_thumb\.\w+$")
 
 
-class ExampleCard(SphinxDirective):
-    """The figure of a tutorial as the picture of a card: name of the script and number of the figure."""
+#: Figure of a script that is its card, as sphinx-gallery reads it; the first by default.
+CHOSEN = re.compile(r"^# sphinx_gallery_thumbnail_number = (\d+)$", re.MULTILINE)
 
-    required_arguments = 2
+
+def chosen(script: Path) -> int:
+    """Number of the figure that is the card of a script."""
+    found = CHOSEN.search(script.read_text(encoding="utf-8"))
+    return int(found[1]) if found else 1
+
+
+class ExampleCard(SphinxDirective):
+    """The figure of a tutorial as the picture of a card, by the name of the script."""
+
+    required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
         """Return the picture in both versions."""
-        name, number = self.arguments
-        path = Path(f"/generated/tutorials/images/sphx_glr_{name}_{int(number):03d}_card")
+        (name,) = self.arguments
+        number = chosen(Path(self.env.srcdir, "tutorials", f"{name}.py"))
+        base = f"generated/tutorials/images/sphx_glr_{name}_{number:03d}"
         return [
-            nodes.image(uri=file.as_posix(), alt="", classes=[f"only-{look}"]) for look, file in versions(path).items()
+            nodes.image(uri=f"/{file.as_posix()}", alt="", classes=[f"only-{look}"])
+            for look, file in card(base).items()
         ]
+
+
+def card(base: str) -> dict[str, Path]:
+    """Looks and files of the picture of a card."""
+    return versions(Path(f"{base}_card.svg"))
 
 
 def use_cards(app: Sphinx, doctree: nodes.document) -> None:
@@ -34,8 +52,13 @@ def use_cards(app: Sphinx, doctree: nodes.document) -> None:
         if found := THUMBNAIL.match(image["uri"]):
             folder, name = found.groups()
             dark = image.deepcopy()
-            for one, look, ending in ((image, "light", ""), (dark, "dark", "_dark")):
-                one["uri"] = f"{folder}{name}_001_card{ending}.svg"
+            folder = posixpath.normpath(posixpath.join("/", posixpath.dirname(app.env.docname), folder))
+            folder = folder.lstrip("/")
+            script = Path(folder.removeprefix("generated/")).parent / f"{name.removeprefix('sphx_glr_')}.py"
+            number = chosen(Path(app.srcdir, script))
+            pair = card(f"{folder}/{name}_{number:03d}")
+            for one, (look, file) in zip((image, dark), pair.items(), strict=True):
+                one["uri"] = f"/{file.as_posix()}"
                 one["classes"].append(f"only-{look}")
             image.parent.insert(image.parent.index(image) + 1, dark)
 

@@ -50,7 +50,7 @@ EXAMPLES = {
     "window": [-0.2, 1.0], "bin_width": 0.02,
 }  # fmt: skip
 #: Examples of keys that differ in one table.
-IN_TABLE = {("[training]", "shuffle"): True, ("[task]", "inputs"): 8, ("[goal]", "steps"): [12, 13], ("[goal]", "outputs"): [1, 2]}
+IN_TABLE = {("[training]", "shuffle"): True, ("[task]", "labels"): True, ("[task]", "inputs"): 8, ("[goal]", "steps"): [12, 13], ("[goal]", "outputs"): [1, 2]}
 
 
 def page() -> str:
@@ -100,7 +100,7 @@ def _kind(kind: str) -> Iterator[str]:
     title = {"study": "Studies", "window": "Studies of a learnability window", "advice": "Studies for advice"}[kind]
     yield f"## {title}\n\n{READ_BY[kind]}"
     for table, listed in groupby(keys(kind), lambda key: key.table):
-        rows = ["| key | value | unit | default | meaning | example |", "|---|---|---|---|---|---|", *map(_row, listed)]
+        rows = ["{.stacked}", "| key | value | unit | default | meaning | example |", "|---|---|---|---|---|---|", *map(_row, listed)]
         yield f"### {_title(table, kind)}\n\n" + "\n".join(rows)
 
 

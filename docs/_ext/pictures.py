@@ -13,13 +13,16 @@ import pandas as pd
 from drawings import _sized
 
 import learncast as lc
-from learncast.figures.look import DIRECT, FIRST, FORGOTTEN, TARGET
+from learncast.figures import key
+from learncast.figures.look import COLOURS, DIRECT, FIRST, FORGOTTEN, ON_LIGHT, TARGET, THEORY
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "examples" / "recorded_trials.csv"
 INPUTS, TARGETS = ["input_left", "input_right"], ["target_left", "target_right"]
 NETWORK = lc.LinearRNN.random(inputs=2, hidden_size=64, outputs=2, recurrence=0.9, scale=0.05, rng=0)
 RATE = 2e-3
+#: Marker of a plan, as in reports.
+STAR = {"color": COLOURS[7], "markeredgecolor": ON_LIGHT, "markersize": 13}
 
 
 @cache
@@ -82,7 +85,7 @@ def recordings_forecast(ax: Any) -> None:
     ax.set(xlabel="gradient steps", ylabel="explainable variance\nlearned (%)", ylim=(0, 104), xlim=(0, 159))
 
 
-@_sized(4.4, 1.7)
+@_sized(4.4, 2.0)
 def recordings_candidates(ax: Any) -> None:
     """Total steps with each first task, at its best stop: answers of 1.5 times the strength help, the others do not."""
     plan = recorded_plan()
@@ -96,12 +99,12 @@ def recordings_candidates(ax: Any) -> None:
     ax.set_yticks([*rows, len(names)], [*names, "no first task"])
     ax.invert_yaxis()
     ax.set(xlabel="gradient steps", xlim=(0, 1.02 * plan.direct_steps))
-    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    key(ax, below=True, ncols=2)
 
 
 @_sized(4.4, 1.15)
 def recordings_saving(ax: Any) -> None:
-    """The plan saves 34 steps; resampled trials give 11 to 53. The interval excludes 0, so that the saving is not chance."""
+    """The plan saves 34 steps; resampled trials give 11 to 57. The interval excludes 0, so that the saving is not chance."""
     plan = recorded_plan()
     ax.plot(plan.saving_interval, [0, 0], color=TARGET, lw=5, solid_capstyle="butt")
     ax.plot(plan.saving, 0, "o", color=TARGET, markersize=10)
@@ -120,9 +123,39 @@ def recordings_training(ax: Any) -> None:
     run = lc.training.train(trials, NETWORK, lc.Training(RATE), steps=140)
     forecast = lc.forecast(recorded(), NETWORK, learning_rate=RATE, goal=0.95).solution.at(np.arange(141))
     ax.plot(run.dataset["time"], run.dataset["loss"], color=TARGET, lw=4, alpha=0.6, label="trained in torch")
-    ax.plot(forecast.time, forecast["loss"], ":", color=FIRST, lw=2.2, label="forecast")
+    ax.plot(forecast.time, forecast["loss"], **{**THEORY, "linewidth": 2}, label="forecast")
     ax.set(xlabel="gradient steps", ylabel="loss", ylim=(0, None), xlim=(0, 140))
     ax.legend(frameon=False)
+
+
+@_sized(columns=2, width=3.3, height=2.6)
+def first_plan(axes: Any) -> None:
+    """First panel: strength of the output while the plan or the target alone is trained. Second: total steps for each stop of the first task; the star is the plan."""
+    target = lc.tasks.integration(steps=50)
+    stronger = target.varied(target_strength=1.5).renamed("stronger targets")
+    network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=128)
+    plan = lc.plan(target, [stronger], network, learning_rate=1e-3)
+    first = plan.best.stages[0]
+    direct = lc.forecast(target, network, learning_rate=1e-3).solution
+    optimum = lc.forecast(stronger, network, learning_rate=1e-3).solution.optimum[0]
+    times = np.arange(400)
+    lc.figures.curriculum_paths(
+        plan.best.at(times).dataset,
+        direct.at(times).dataset,
+        axes[0],
+        optimum=float(direct.optimum[0]),
+        tolerance=0.01,
+        first_optimum=float(optimum),
+        switch=first.steps.flow,
+    )
+    stops = np.linspace(0.05, 0.98, 94)
+    vary = {"vary": "target_strength", "values": [1.5], "accuracies": stops}
+    portrait = lc.phase(target, network, learning_rate=1e-3, **vary).squeeze()
+    axes[1].plot(100 * stops, portrait["total_steps"], color=TARGET, label="first task, then target")
+    axes[1].axhline(plan.direct_steps, color=DIRECT, ls="--", label="direct training")
+    axes[1].plot(100 * first.accuracy, plan.total, "*", **STAR, label="plan")
+    axes[1].set(xlabel="accuracy at which the first task stops (%)", ylabel="total steps", ylim=(0, None))
+    axes[1].legend(frameon=False, loc="lower left")
 
 
 @_sized(4.4, 2.0)
@@ -152,57 +185,49 @@ def dynamics_start(ax: Any) -> None:
     ax.legend(title="initial size", frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
-@_sized(4.2, 4.3, heights=(3.4, 1))
+@_sized(4.6, 3.6, heights=(1, 1, 1))
 def forecast_and_trained(axes: Any) -> None:
-    """Above: steps forecast from statistics against steps of plain training in numpy on the raw trials, for drawn problems; points on the line agree. Below: how far each forecast is from the trained steps."""
-    ax, strip = axes
+    """How far the forecast is from the steps of plain training in numpy on the same raw trials. Each stroke is one drawn problem; those on the line have the same number of steps in both."""
     stored = json.loads((ROOT / "docs/results/forecasts.json").read_text(encoding="utf-8"))
     rows = [row for row in stored["rows"] if row["trained"] >= 1]
-    ends = [0.8, 1.4 * max(row["trained"] for row in rows)]
-    ax.plot(ends, ends, color="0.6", lw=0.9, zorder=0)
-    strip.axhline(0, color="0.6", lw=0.9, zorder=0)
-    looks = {"integrated": (TARGET, "o", 16), "response": (FIRST, "s", 26), "exact": (FORGOTTEN, "D", 26)}
-    for name, (colour, mark, size) in looks.items():
+    looks = {"integrated": TARGET, "response": FIRST, "exact": FORGOTTEN}
+    for ax, (name, colour) in zip(axes, looks.items(), strict=True):
         chosen = [row for row in rows if row["class"] == name]
         trained, forecast = np.array([(row["trained"], row["forecast"]) for row in chosen]).T
-        look = {"s": size, "marker": mark, "color": colour, "alpha": 0.6, "lw": 0}
-        ax.scatter(trained, forecast, label=f"{name} ({len(chosen)})", **look)
-        strip.scatter(trained, 100 * (forecast / trained - 1), **look)
-    ax.set(xscale="log", yscale="log", ylabel="forecast gradient steps", xlim=ends, ylim=ends)
-    strip.set(xscale="log", xlim=ends, ylim=(-0.55, 0.55), yticks=[-0.5, 0, 0.5])
-    strip.set(xlabel="trained gradient steps", ylabel="error (%)")
-    equal = sum(row["forecast"] == row["trained"] for row in rows)
-    strip.annotate(f"{equal} of {len(rows)} are equal", (0.02, 0.72), xycoords="axes fraction", size=7.5)
-    ax.tick_params(labelbottom=False)
-    ax.legend(title="forecast class", frameon=False, loc="upper left")
+        ax.scatter(trained, 100 * (forecast / trained - 1), s=170, marker="|", color=colour, lw=0.9)
+        equal = f"{np.sum(forecast == trained)} of {len(chosen)} equal"
+        ax.annotate(f"{name}: {equal}", (0.02, 0.97), xycoords="axes fraction", va="top", size=8, color=colour)
+        for row in (row for row in chosen if row["forecast"] != row["trained"]):
+            place = row["trained"], 100 * (row["forecast"] / row["trained"] - 1)
+            words = f"{row['forecast']:,.0f} forecast, {row['trained']:,.0f} trained"
+            ax.annotate(words, place, (6, 0), textcoords="offset points", va="center", size=7)
+        ax.set(xscale="log", xlim=(1.4, 1.6 * max(row["trained"] for row in rows)), ylim=(-0.75, 0.75))
+        ax.set(yticks=[-0.5, 0, 0.5])
+        ax.tick_params(labelbottom=ax is axes[-1])
+    axes[1].set_ylabel("error (%)")
+    axes[-1].set_xlabel("trained gradient steps")
 
 
-@_sized(4.6, 6.0, heights=(9, 5))
+@_sized(4.6, 5.6, heights=(8, 3.4))
 def speed_chart(axes: Any) -> None:
-    """Above: how many times as fast as the obvious way each question is answered. Below: time of the questions that have no such counterpart. A tick marks the goal."""
+    """Above: how many times as fast as the obvious way each question is answered; left of 1 it is slower. Below: time of the answers that have no such counterpart."""
     sys.path.append(str(ROOT))
     from benchmarks.report import answers
 
-    found = answers()
     for ax, kind in zip(axes, ("ratio", "time"), strict=True):
-        chosen = sorted((a for a in found if a.bar[0] == kind), key=lambda a: -a.bar[1])
+        chosen = sorted((a for a in answers() if a.bar[0] == kind), key=lambda a: -a.bar[1])
         for row, answer in enumerate(chosen):
-            _, value, goal = answer.bar
-            name, colour = ("goal met", TARGET) if answer.met else ("goal missed", FIRST)
-            start = 1 if kind == "ratio" else 0
-            ax.barh(row, value - start, 0.4, left=start, color=colour, label=name)
-            ax.plot([goal, goal], [row - 0.2, row + 0.3], color="0.45", lw=2, label="goal")
+            value, start = answer.bar[1], 1 if kind == "ratio" else 0
+            ax.barh(row, value - start, 0.4, left=start, color=FIRST if value < start else TARGET)
             # The name is above the bar, where it is readable on a phone.
             ax.annotate(answer.question.question, (0, row - 0.34), xycoords=("axes fraction", "data"), size=7.5)
             said = answer.time if kind == "time" else f"{value:,.0f}×" if value >= 10 else f"{value:.1f}×"
-            ax.annotate(said, (max(value, goal), row), (5, 0), textcoords="offset points", va="center", size=7)
+            ax.annotate(said, (max(value, start), row), (5, 0), textcoords="offset points", va="center", size=7)
             if kind == "ratio":
                 ax.plot([1, 1], [row - 0.2, row + 0.2], color="0.45", lw=0.8)
         ax.set(xscale="log", yticks=[], ylim=(len(chosen) - 0.6, -0.9))
         ax.spines["left"].set_visible(False)
     axes[0].set_xticks([1, 10, 100, 1000], ["1×", "10×", "100×", "1,000×"])
-    axes[1].set_xticks([1e-3, 1e-2, 0.1, 1], ["1 ms", "10 ms", "0.1 s", "1 s"])
+    axes[1].set_xticks([1e-3, 1e-2, 0.1, 1], ["0.001", "0.01", "0.1", "1"])
     axes[0].set(xlabel="times as fast as the obvious way", xlim=(0.4, 8000))
-    axes[1].set(xlabel="time of one answer", xlim=(1e-3, 5))
-    named = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
-    axes[0].legend(named.values(), named.keys(), frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
+    axes[1].set(xlabel="seconds for one answer", xlim=(1e-3, 5))

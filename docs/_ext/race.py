@@ -19,7 +19,7 @@ HTML = """
   <p class="race-answer" id="race-answer" aria-live="polite">Stop the first task at {best}% learned: <b>{total} steps</b>
   instead of {direct}.</p>
   <div class="race-keys" aria-hidden="true"><span class="key first">first task, stronger targets</span><span
-  class="key second">then the target</span><span class="key direct">direct training</span></div>
+  class="key second"{second}>then the target</span><span class="key direct">direct training</span></div>
   <div class="race-picture" id="race-picture" role="img" aria-label="Output of the network against gradient steps.
   Direct training reaches the target after {direct} steps, the curriculum after {total}."></div>
   <div class="race-controls">
@@ -29,8 +29,8 @@ HTML = """
     <input type="range" id="race-stop" min="1" max="99" value="{best}"></div>
   </div>
   <figcaption>The network integrates evidence over 50 time steps. <i>66% learned</i> means that its output
-  is 66% of the way from zero to the best output that it can reach for this task. The first task asks for 1.5 times the strength of the target. Bars show the steps saved
-  by each stop.</figcaption>
+  is 66% of the way from zero to the best output that it can reach for this task. The first task asks for 1.5 times the
+  strength of the target. The bars show what every other stop saves.</figcaption>
   <noscript><p>The slider needs JavaScript.</p></noscript>
   <script type="application/json" id="race-numbers">{numbers}</script>
 </figure>
@@ -43,7 +43,8 @@ def html() -> str:
     race = json.loads(numbers)
     best = next(stop for stop in race["stops"] if stop["percent"] == race["best"])
     total = best["first"] + best["second"]
-    return HTML.format(best=race["best"], direct=race["direct"], total=total, numbers=numbers)
+    hidden = "" if best["second"] else " hidden"
+    return HTML.format(second=hidden, best=race["best"], direct=race["direct"], total=total, numbers=numbers)
 
 
 class Race(SphinxDirective):

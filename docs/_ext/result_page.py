@@ -174,6 +174,6 @@ def _section(name: str, text: str, make: Callable[[], xr.Dataset]) -> str:
 
 def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     cells = [heads, tuple("---" for _ in heads), *rows]
-    return "\n".join(
+    return "{.stacked}\n" + "\n".join(
         "| " + " | ".join(cell.replace("|", "\\|").replace("*", "\\*") for cell in row) + " |" for row in cells
     )

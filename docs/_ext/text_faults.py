@@ -1,4 +1,4 @@
-"""Faults of a figure: clipped or overlapping texts, legends on data, axis titles longer than the axis, unnamed marks."""
+"""Faults of a figure: clipped or overlapping texts, legends on data, too long axis titles, unnamed marks, missing numbers."""
 
 from __future__ import annotations
 
@@ -36,13 +36,44 @@ def text_boxes(figure: Figure) -> list[tuple[str, Any]]:
 
 
 def faults(figure: Figure) -> list[str]:
-    """Texts outside the figure or on each other, legends on data or titles, too long axis titles, and unnamed marks."""
+    """Texts outside the figure or on each other, legends on data or titles, too long titles, unnamed marks and axes."""
     boxes, inside = text_boxes(figure), figure.bbox.padded(1)
     clipped = [words for words, box in boxes if not _within(box, inside)]
     overlaps = [f"{a!r} on {b!r}" for (a, one), (b, other) in combinations(boxes, 2) if one.overlaps(other)]
     shown = [one for legend in figure.findobj(Legend) for one in (*legend.findobj(Line2D), *legend.findobj(Collection))]
     unnamed = [fault for ax in figure.axes for fault in _unnamed(ax, {look for one in shown for look in _look(one)})]
+    unnamed += _without_numbers(figure)
     return clipped + overlaps + unnamed + [fault for ax in figure.axes for fault in _axes_faults(ax, boxes)]
+
+
+def _without_numbers(figure: Figure) -> Iterator[str]:
+    """Axes with ticks but without numbers, unless a panel in the same row or column shows those of the same axis."""
+    panels = [ax for ax in figure.axes if ax.axison and ax.get_visible()]
+    for name, along in (("x", 0), ("y", 1)):
+        numbered = {ax: _numbers(ax, name) for ax in panels}
+        for ax, (ticks, labels) in numbered.items():
+            place = ax.get_position().get_points()[:, along]
+            others = (one for one in panels if numbered[one][1] and _limits(one, name) == _limits(ax, name))
+            if (
+                ticks
+                and not labels
+                and not any(np.allclose(one.get_position().get_points()[:, along], place, atol=0.01) for one in others)
+            ):
+                yield f"the {name} axis of panel {panels.index(ax) + 1} has ticks without numbers"
+
+
+def _numbers(ax: Axes, name: str) -> tuple[bool, bool]:
+    """Whether an axis has ticks in view, and whether one of them has a label."""
+    axis = getattr(ax, f"{name}axis")
+    low, high = sorted(axis.get_view_interval())
+    ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high] if axis.get_visible() else []
+    drawn = [tick for tick in ticks if tick.tick1line.get_visible() or tick.tick2line.get_visible()]
+    labels = [label for tick in ticks for label in (tick.label1, tick.label2)]
+    return bool(drawn), any(label.get_visible() and label.get_text().strip() for label in labels)
+
+
+def _limits(ax: Axes, name: str) -> tuple[float, ...]:
+    return tuple(getattr(ax, f"{name}axis").get_view_interval())
 
 
 def _look(mark: Any) -> tuple[str, ...]:
@@ -113,15 +144,17 @@ def _inside(points: Any, box: Any) -> Any:
 
 
 def _marks(ax: Axes) -> Iterator[tuple[str, Any]]:
-    """Names and places, in pixels, of curves, points and bars; straight guide lines do not count."""
+    """Names and places, in pixels, of curves, guide lines, points, bars and spans; only a background does not count."""
     for line in ax.get_lines():
         points = line.get_transform().transform(line.get_xydata())
         points = points[np.isfinite(points).all(axis=1)]
-        if len(points) > 2:
+        if len(points) > 1:
             yield str(line.get_label()), _dense(points) if line.get_linestyle() != "None" else points
     for bar in ax.patches:
         box = bar.get_window_extent()
-        if 0 < box.width < 0.98 * ax.bbox.width and 0 < box.height < 0.98 * ax.bbox.height:
+        background = box.width > 0.98 * ax.bbox.width and box.height > 0.98 * ax.bbox.height
+        if box.width > 0 and box.height > 0 and not background:
+            box = Bbox.intersection(box, ax.bbox) or Bbox.null()
             x, y = np.meshgrid(np.arange(box.x0, box.x1, SPACING), np.arange(box.y0, box.y1, SPACING))
             yield "a bar", np.column_stack([x.ravel(), y.ravel()])
     for group in ax.collections:
@@ -138,10 +171,10 @@ def _dense(points: Any) -> Any:
 
 
 def _not_drawn(ax: Axes, axis: Any) -> list[Text]:
-    """Labels of ticks beyond the ends of an axis, and of axes without a frame."""
+    """Labels of ticks beyond the ends of an axis, of hidden axes, and of axes without a frame."""
     low, high = sorted(axis.get_view_interval())
     ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
-    ticks = [tick for tick in ticks if not (ax.axison and low <= tick.get_loc() <= high)]
+    ticks = [tick for tick in ticks if not (ax.axison and axis.get_visible() and low <= tick.get_loc() <= high)]
     return [label for tick in ticks for label in (tick.label1, tick.label2)]
 
 

@@ -4,6 +4,7 @@
   const [picture, bars, slider, play, percent, answer] =
     ["picture", "saved", "stop", "play", "percent", "answer"].map(id => document.getElementById(`race-${id}`));
   const MOST = 350, TOP = 1.55, EDGE = {left: 46, right: 14, top: 28, bottom: 40};
+  const COUNT = 45;  // pixels from one number of steps to the next
   const still = matchMedia("(prefers-reduced-motion: reduce)");
   let shown = Infinity, timer = 0;  // gradient steps shown; all unless the animation runs
 
@@ -52,11 +53,13 @@
     parts.push(runner(direct, "direct"), shown < stop.first ? runner(first, "first") : runner(second, "second"));
     if (shown >= race.direct) parts.push(text(race.direct, x(race.direct), y(1) + 24, "count direct"));
     if (shown >= total(stop)) {
-      const above = total(stop) > 290 ? -14 : 24, [, end] = second.at(-1);
-      parts.push(text(total(stop), x(total(stop)) + (above > 0 ? 16 : -8), y(end) + above, "count second"));
+      // Above the curve where the two numbers would stand on each other, by their places in pixels.
+      const near = Math.abs(x(total(stop)) + 16 - x(race.direct)) < COUNT, [, end] = second.at(-1);
+      parts.push(text(total(stop), x(total(stop)) + (near ? -8 : 16), y(end) + (near ? -14 : 24), "count second"));
     }
     picture.innerHTML = `${parts.join("")}</svg>`;
     drawBars(stop);
+    document.querySelector(".race-keys .second").hidden = !stop.second;  // no line without steps
     const saved = race.direct - total(stop);
     percent.textContent = `${stop.percent}%`;
     slider.setAttribute("aria-valuetext", `${stop.percent}% learned, ${total(stop)} steps in all`);
@@ -67,10 +70,13 @@
 
   function drawBars(stop) {
     const most = Math.max(...race.stops.map(one => race.direct - total(one)));
-    bars.innerHTML = `<svg viewBox="0 0 99 34" preserveAspectRatio="none">${race.stops.map(one => {
-      const tall = 34 * (race.direct - total(one)) / most;
-      return `<rect class="${one === stop ? "here" : ""}" x="${one.percent - 0.95}" y="${34 - tall}" width="0.9" height="${tall}"/>`;
-    }).join("")}</svg>`;
+    const place = (stop.percent - 0.5) / race.stops.length;
+    const aside = place < 0.2 ? "left" : place > 0.8 ? "right" : "";
+    bars.innerHTML = `<span class="${aside}" style="left: ${100 * place}%">${race.direct - total(stop)} steps saved</span>` +
+      `<svg viewBox="0 0 99 34" preserveAspectRatio="none">${race.stops.map(one => {
+        const tall = 34 * (race.direct - total(one)) / most;
+        return `<rect class="${one === stop ? "here" : ""}" x="${one.percent - 0.95}" y="${34 - tall}" width="0.9" height="${tall}"/>`;
+      }).join("")}</svg>`;
   }
 
   function end() {

@@ -6,15 +6,16 @@ You have trials from an experiment. You want to know how many steps a network ne
 task first, and how far to trust the answer. This tutorial starts from a CSV file and ends with a forecast that training
 confirms.
 
-It takes about ten minutes to read. Install with ``pip install '.[torch]'``; only the section that trains needs torch.
+Reading time: 10 minutes. Install with ``pip install '.[torch]'``; only the section that trains needs torch.
 """
 
 # %%
 # The table
 # ---------
 #
-# ``examples/recorded_trials.csv`` has a row for every trial and time step: evidence on two channels and, at the last step of a
-# trial, the animal's estimate of the sum on each side.
+# ``recorded_trials.csv`` has a row for every trial and time step: evidence on two channels and, at the last step of a trial, the
+# animal's estimate of the sum on each side. It is in the folder ``examples`` of the repository. If you have downloaded this page
+# as a notebook, put the file beside it, or set ``path`` to your own table.
 
 from pathlib import Path
 
@@ -24,9 +25,11 @@ import pandas as pd
 
 import learncast as lc
 
-path = Path("..", "..", "examples", "recorded_trials.csv")
+path = Path("recorded_trials.csv")  # beside a downloaded notebook
+if not path.exists():
+    path = Path("..", "..", "examples", path)  # in the repository
 table = pd.read_csv(path)
-table.head(13)
+table.head(13).round(2)
 
 # %%
 # A *task* holds the second-order statistics of the trials: the covariance of the inputs over time, and the covariance of
@@ -110,6 +113,7 @@ print(plan.summary)
 
 _, ax = plt.subplots(figsize=(7, 3.4), layout="constrained")
 lc.figures.ranking(plan.dataset, ax)
+ax.set_xlabel("gradient steps")
 plt.show()
 
 # %%
@@ -159,7 +163,12 @@ ax.plot(
     label="training in torch",
 )
 ax.plot(trajectory.time, trajectory["loss"], "k:", label="forecast")
-ax.axvline(plan.direct_steps, color="grey", linewidth=0.8)
+ax.axvline(
+    plan.direct_steps,
+    color="grey",
+    linewidth=0.8,
+    label=f"95% learned: {plan.direct_steps:.0f} steps",
+)
 ax.set(xlabel="gradient steps", ylabel="loss (half the mean squared error)")
 ax.legend()
 plt.show()
@@ -176,9 +185,10 @@ print(f"largest difference: {difference:.2%} of the initial loss")
 # From a study file
 # -----------------
 #
-# ``examples/recorded_data.toml`` describes the same question for the command line. ``learncast plan
-# examples/recorded_data.toml --out report`` writes a report with figures. ``learncast check examples/recorded_data.toml``
-# trains every plan, and tests whether a plan made on half of the trials holds on the other half.
+# ``examples/recorded_target.toml`` asks the same question on the command line. ``learncast plan
+# examples/recorded_target.toml --out report`` writes a report with figures. ``learncast check
+# examples/recorded_target.toml`` trains every plan, and tests whether a plan made on half of the trials holds on the other half.
+# In ``examples/recorded_data.toml`` the roles are swapped: there the recording is the first task, and integration the target.
 #
 # What to do next
 # ---------------

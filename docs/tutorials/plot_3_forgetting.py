@@ -5,6 +5,8 @@ What will it forget?
 A network that has learned one task is trained on the next. How much of the first does it forget? For two-layer linear
 networks the forecast is exact at every time. This tutorial computes it, compares it with gradient descent, and shows initial
 weights that cannot learn.
+
+Reading time: 5 minutes.
 """
 
 # %%
@@ -13,6 +15,7 @@ weights that cannot learn.
 #
 # Eight animals form a binary tree of kinds. Then the same animals are sorted by colour: the same tree with other leaves.
 
+# sphinx_gallery_thumbnail_number = 2
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -87,9 +90,9 @@ print(
 # Initial weights that cannot learn
 # ---------------------------------
 #
-# In half of all balanced initialisations of a square network a determinant has the wrong sign. The flow then ends on a saddle
-# and never learns one mode. The forecast shows which initial weights are affected. Descent leaves the saddle late, by its
-# finite steps or by the noise of its batches.
+# In half of all balanced initialisations of a square network a determinant has the wrong sign. The flow then ends on a *saddle*:
+# one mode is never learned, and the loss keeps what this mode explains, here 0.125. Descent stalls near the saddle and leaves it
+# late, by its finite steps or by the noise of its batches. The forecast shows which initial weights are affected.
 
 starts = [
     lc.TwoLayer.balanced(
@@ -101,12 +104,17 @@ solutions = [
     lc.forecast(kinds, start, learning_rate=0.05).solution for start in starts
 ]
 for seed, solution in enumerate(solutions):
-    print(
-        f"seed {seed}:",
-        solution.remarks[0]
-        if solution.remarks
-        else f"learned after {solution.time_to(0.99).flow_steps:.0f} steps",
+    steps = solution.time_to(0.99).flow_steps
+    learned = (
+        f"learned after {steps:.0f} steps" if np.isfinite(steps) else "a saddle"
     )
+    print(f"seed {seed}: {learned}")
+
+# %%
+# The full remark of one that ends on a saddle:
+
+stuck = next(solution for solution in solutions if solution.remarks)
+print(stuck.remarks[0])
 
 # %%
 # Limit forgetting
@@ -120,6 +128,11 @@ stronger = target.varied(target_strength=1.5).renamed("stronger targets")
 rnn = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01)
 plan = lc.plan(target, [stronger], rnn, learning_rate=1e-3, terms=lc.Terms(0.8))
 front = plan.front(stronger, points=8)
+print(
+    f"Lowering the loss from {max(front.excess_loss):.1f} to "
+    f"{min(front.excess_loss):.1f} takes {max(front.total):.0f} instead of "
+    f"{min(front.total):.0f} steps."
+)
 _, ax = plt.subplots(figsize=(7, 3.0), layout="constrained")
 ax.plot(front.excess_loss, front.total, "o-", color=lc.figures.COLOURS[0])
 ax.set(

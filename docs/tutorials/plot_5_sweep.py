@@ -1,9 +1,11 @@
 """
-A sweep on a cluster
-====================
+A sweep, interrupted and resumed
+================================
 
 A sweep computes a study over a grid of settings, on several workers, and can be resumed after an interruption. This tutorial
 runs a small sweep with two worker processes on one machine. On a cluster only one option changes.
+
+Reading time: 6 minutes.
 """
 
 # %%
@@ -44,13 +46,13 @@ target.target_strength = [0.5, 1.0, 2.0]
 """)
 
 
-def learncast(*arguments):
+def learncast(words):
     """Run a command as in a shell, and print its output."""
-    command = [sys.executable, "-m", "learncast", *arguments]
+    command = [sys.executable, "-m", "learncast", *words.split()]
     process = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False
     )
-    print("$ learncast", *arguments)
+    print("$ learncast", words)
     print(process.stdout.strip())
     print("exit code", process.returncode)
 
@@ -58,17 +60,10 @@ def learncast(*arguments):
 # %%
 # Dry run
 # -------
+#
+# The estimate is for the forecasts alone. Starting worker processes takes a few seconds more.
 
-learncast(
-    "sweep",
-    "run",
-    "study.toml",
-    "--store",
-    "results",
-    "--dry-run",
-    "--workers",
-    "1",
-)
+learncast("sweep run study.toml --store results --dry-run --workers 1")
 
 # %%
 # Run, interrupt, resume
@@ -77,23 +72,13 @@ learncast(
 # ``--seconds`` interrupts the sweep immediately, as the time limit of a batch job or Ctrl-C would. The exit code is then 1,
 # because the sweep is not complete.
 
-learncast(
-    "sweep",
-    "run",
-    "study.toml",
-    "--store",
-    "results",
-    "--workers",
-    "2",
-    "--seconds",
-    "0.1",
-)
+learncast("sweep run study.toml --store results --workers 2 --seconds 0.1")
 
 # %%
 # Results that were computed are kept and not computed again. Resuming needs only the store.
 
-learncast("sweep", "resume", "results", "--workers", "2")
-learncast("sweep", "status", "results")
+learncast("sweep resume results --workers 2")
+learncast("sweep status results")
 
 # %%
 # Gather
@@ -102,11 +87,11 @@ learncast("sweep", "status", "results")
 # All results in one dataset over the grid, with names and units. Cells without a result are nan, and ``task_status`` says
 # why.
 
-results = sweep.gather(folder / "results")
+results = sweep.gather(folder / "results").squeeze(drop=True)
 results
 
 # %%
-steps = results["descent_steps"].squeeze()
+steps = results["descent_steps"]
 _, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
 for strength in steps["target_strength"].values:
     line = steps.sel(target_strength=strength)

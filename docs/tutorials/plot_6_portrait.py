@@ -4,6 +4,8 @@ Reading a phase portrait
 
 A phase portrait shows a family of curricula: how many steps each first task saves, for each stop. This tutorial
 explains how to read one.
+
+Reading time: 7 minutes.
 """
 
 # %%
@@ -30,15 +32,16 @@ portrait = lc.phase(
     accuracies=stops,
 )
 fig, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
-lc.figures.portrait(portrait, ax, target_value=1.0)
+lc.figures.portrait(portrait, ax)
 plt.show()
 
 # %%
-# Blue saves steps compared with direct training, red costs steps, and white makes no difference.
+# Blue saves steps compared with direct training, red costs steps, and white makes no difference. Blue and red have a scale each
+# ("two scales"), because the largest loss exceeds the largest saving.
 #
-# - **Dotted line**: the strength of the target. Here the first task *is* the target, and nothing is saved.
-# - **Bright curve**: the first task ends exactly on the target's solution.
-# - **Black line**: pretraining breaks even.
+# - **Target's optimum** (yellow): the first task ends exactly on the target's solution.
+# - **Breaks even**: pretraining neither saves nor costs. At strength 1 the first task *is* the target. The hook at the right encloses
+#   first tasks that are slightly stronger and trained almost to their end: they overshoot, and cost steps.
 #
 # Four points
 # -----------
@@ -63,12 +66,12 @@ for name, (strength, stop) in points.items():
     print(f"  {forecast.explanation.sentence}.")
 
 # %%
-# The strength over time in these four curricula. All end within the target's tolerance band (grey).
+# The strength over time in these four curricula. All end within the target's tolerance band (grey). Dotted: the end of the first task.
 
 fig, axes = plt.subplots(
     2, 2, figsize=(7, 4.4), sharex=True, sharey=True, layout="constrained"
 )
-times = np.arange(0, 560)
+times = np.arange(0, 600)
 optimum = float(
     lc.forecast(target, network, learning_rate=1e-3).solution.optimum[0]
 )
@@ -92,18 +95,18 @@ fig.supylabel("strength", fontsize=8)
 plt.show()
 
 # %%
-# Why the best stop is not on the bright curve
-# --------------------------------------------
+# Why the best stop is not at the target's optimum
+# ------------------------------------------------
 #
 # The best stop is slightly earlier. The target counts as learned when its strength is *within* 1% of the solution. If the first
-# task stops at the edge of this band, the target needs no training. On the bright curve, the steps from the edge of the band
+# task stops at the edge of this band, the target needs no training. At the target's optimum, the steps from the edge of the band
 # to its centre are wasted.
 
 row = portrait.sel(target_strength=1.5, method="nearest")
 best = float(row["accuracy"][np.argmax(row["saved_descent_steps"].values)])
 print(
     f"best stop on the grid {best:.3f}; "
-    f"bright curve {float(row['singular_accuracy']):.3f}"
+    f"target's optimum {float(row['singular_accuracy']):.3f}"
 )
 
 fig, ax = plt.subplots(figsize=(7, 3), layout="constrained")
@@ -111,13 +114,13 @@ ax.plot(row["accuracy"], row["saved_descent_steps"], color=lc.figures.COLOURS[0]
 ax.axvline(
     float(row["singular_accuracy"]),
     color=lc.figures.COLOURS[4],
-    label="first task ends on the target's solution",
+    label="target's optimum",
 )
 ax.axhline(0, color="grey", linewidth=0.8)
 ax.set(
     xlabel="accuracy at which the first task stops", ylabel="gradient steps saved"
 )
-ax.legend()
+lc.figures.key(ax, below=True)
 plt.show()
 
 # %%
@@ -145,7 +148,7 @@ for shift in plan.sensitivity:
 # -----------------
 #
 # The strength of the *inputs* has a different effect. Weaker inputs are better, but only if the first task stops early, left of
-# the black line.
+# the line on which it breaks even.
 
 portrait = lc.phase(
     target,
@@ -156,7 +159,7 @@ portrait = lc.phase(
     accuracies=stops,
 )
 fig, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
-lc.figures.portrait(portrait, ax, target_value=1.0)
+lc.figures.portrait(portrait, ax)
 plt.show()
 
 # %%

@@ -4,6 +4,8 @@ From the paper's equation to the number
 
 How does an equation of the paper become a number of gradient steps? This tutorial computes one forecast in a few lines of
 numpy and compares it with the library, an ODE solver, gradient descent, the formula as printed, and training in torch.
+
+Reading time: 7 minutes.
 """
 
 # %%
@@ -13,7 +15,9 @@ numpy and compares it with the library, an ODE solver, gradient descent, the for
 # The network is :math:`h_t = b\,h_{t-1} + a\,x_t` with the output :math:`y = c\,h_T` at the last step. The task is to integrate
 # white noise over :math:`T` steps. Learning depends on the recurrence :math:`b` and two sums over lags,
 #
-# .. math:: \beta_{yx} = \sum_t b^{T-t} s_{yx}(t), \qquad \beta_{xx} = \sum_{t,t'} b^{T-t} b^{T-t'} s_{xx}(t,t').
+# .. math:: \beta_{yx} = \sum_t b^{T-t} s_{yx}(t),
+#
+# .. math:: \beta_{xx} = \sum_{t,t'} b^{T-t} b^{T-t'} s_{xx}(t,t').
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -125,7 +129,7 @@ ax.plot(
 ax.plot(t, logistic, "k:", label="equation")
 ax.axhspan(0.99 * optimum, 1.01 * optimum, color="grey", alpha=0.4, label="learned")
 ax.set(xlabel="gradient steps", ylabel="strength $u$")
-ax.legend()
+lc.figures.key(ax, below=True, ncols=2)
 plt.show()
 
 # %%

@@ -69,7 +69,7 @@ def forecast(
     *,
     delivery: Delivery,
 ) -> None:
-    """How many steps until this network has learned this task, mode by mode?"""
+    """How many steps does this network need to learn this task?"""
     if learning_rate is not None:
         changes = [*(delivery.changes or ()), f"training.learning_rate={learning_rate!r}"]
         delivery = dataclasses.replace(delivery, changes=changes)
@@ -92,7 +92,7 @@ def plan(
     *,
     delivery: Delivery,
 ) -> None:
-    """Which pretraining tasks help, in what order, and when do I stop them?"""
+    """Which tasks should I train first, and when should I stop them?"""
     asked = _asked(study, delivery)
     from learncast.report.plan import plan_report
 
@@ -112,7 +112,7 @@ def advise(
     *,
     delivery: Delivery,
 ) -> None:
-    """How do I train my own network on a target soonest?"""
+    """How do I train my own network on this target soonest?"""
     _check_one_source(study, model, delivery)
     if study is not None:
         from learncast.study.advice_sections import AdviceStudySection
@@ -160,7 +160,7 @@ def phase(
     *,
     delivery: Delivery,
 ) -> None:
-    """Where in parameter space does pretraining pay?"""
+    """For which task parameters does pretraining help?"""
     if study is None:
         from learncast.study.template import template_path
 
@@ -180,7 +180,7 @@ def phase(
 @command(app, example="forget examples/revised_hierarchy.toml")
 @partial(with_options, Delivery)
 def forget(study: StudyFile, method: MethodName = "auto", *, delivery: Delivery) -> None:
-    """What will be forgotten when I train on the next task?"""
+    """What is forgotten when I train the next task?"""
     asked = _asked(study, delivery)
     from learncast.report.forget import forget_report
 
@@ -197,7 +197,7 @@ def generalise(
     *,
     delivery: Delivery,
 ) -> None:
-    """When do I stop, what held-out loss do I get, and how many trials are enough?"""
+    """When does it overfit, and are my trials enough?"""
     asked = _asked(study, delivery, data=True)
     from learncast.report.generalise import generalise_report
 
@@ -218,7 +218,7 @@ def check(
     *,
     delivery: Delivery,
 ) -> None:
-    """Is the forecast right? Train networks and compare; exit 1 if they differ."""
+    """Does real training agree with the forecast? Exit 1 if it differs."""
     asked = _asked(study, delivery, data=True)
     from learncast._core.validation import one_of
     from learncast.report.check import check_report
@@ -254,31 +254,27 @@ def window(
     *,
     delivery: Delivery,
 ) -> None:
-    """How far back can this model learn, and from how many sequences?"""
-    files = {"weights": weights, "checkpoints": checkpoints, "optimizer_state": optimizer_state}
-    own: dict[str, Any] = {"data": data, "optimizer": optimizer, "learning_rate": learning_rate}
+    """How far back does the gradient of my LSTM or GRU carry a signal?"""
+    own: dict[str, Any] = {"weights": weights, "checkpoints": checkpoints, "optimizer_state": optimizer_state}
+    own |= {"data": data, "optimizer": optimizer, "learning_rate": learning_rate}
     options: dict[str, Any] = {"method": method, "control": control or None}
     for key, text in (("lags", lags), ("sample_sizes", sample_sizes)):
         options[key] = None if text is None else read_whole_numbers(_option(key), text)
     _check_one_source(study, model, delivery)
-    _check_window_options(study, model, {**files, **own, **options})
+    _check_window_options(study, model, {**own, **options})
     if study is not None:
         from learncast.study.window_sections import WindowStudySection
 
         given = delivery.read(WindowStudySection, study)
     torch_package("for a learnability window")
-    from learncast.report.window import OwnModel, evolution_report, model_window_report, window_report
+    from learncast.report.window import model_window_report, window_report
     from learncast.study import WindowStudy
 
     def answered(progress: Progress) -> Report:
         if model is None:
             return window_report(WindowStudy(*given), progress=progress)
         _warn_of_execution(model)
-        asked = OwnModel(model, **own, options=options)
-        if checkpoints is not None:
-            return evolution_report(asked, checkpoints=checkpoints, progress=progress)
-        assert weights is not None
-        return model_window_report(asked, weights=weights, optimizer_state=optimizer_state, progress=progress)
+        return model_window_report(model, options=options, **own, progress=progress)
 
     delivery.deliver("diagnosing", answered)
 
@@ -319,10 +315,12 @@ def explore(
     if missing:
         raise InvalidSpec(f"the explorer needs {' and '.join(missing)}: {install('web')}.", field=missing[0])
     if export is not None:
+        from learncast.web.app import open_window
         from learncast.web.export import export_site
 
+        opened = None if window is None else open_window(window, most_bytes)
         with show_progress("computing the examples") as progress:
-            export_site(export, progress)
+            export_site(export, progress, window=opened)
         print(f"Wrote {export}; serve it with: python -m http.server --directory {export}")
         return
     from learncast.web.app import serve

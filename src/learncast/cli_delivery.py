@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from learncast._core.files import as_folder
+from learncast._core.files import as_folder, check_writable
 from learncast._core.limits import allowing
 from learncast._core.progress import Progress, show_progress, time_limit
 from learncast.sweep_cli import AsJson
@@ -37,7 +37,13 @@ class Delivery:
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key: training.learning_rate=0.01.")
     ] = None
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if a condition of the theory does not hold.")] = False
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="Exit 1 if a condition of the theory does not hold; in Python, strict=True is the default and raises.",
+        ),
+    ] = False
 
     def read(self, kind: type[Kind], path: Path, *, data: bool = False) -> tuple[Kind, Path, str]:
         """Read a study file, or with `data` a file of trials, and check its keys."""
@@ -49,7 +55,7 @@ class Delivery:
     def deliver(self, doing: str, answered: Callable[[Progress], Report]) -> None:
         """Compute, write and print an answer; exit 1 if a condition (with --strict) or a check fails."""
         if self.out is not None:
-            as_folder(self.out)  # an answer that takes hours must not be lost
+            check_writable(as_folder(self.out))  # an answer that takes hours must not be lost
         with show_progress(doing) as progress, time_limit(self.seconds), allowing(self.most_bytes):
             answer = answered(progress)
         written = answer.write(self.out) if self.out is not None else []
@@ -59,7 +65,7 @@ class Delivery:
             _print_answer(answer)
             if written:
                 others = ", ".join(p.name for p in written if p.name != "report.html")
-                print(f"\nReport: {self.out}/report.html  (with {others})")
+                print(f"\nReport: {self.out}/report.html\n(with {others})")
         if self.strict and not answer.trust.holds:
             failed = ", ".join(a.name for a in answer.trust.failed)
             print(f"learncast: conditions of the theory do not hold: {failed}", file=sys.stderr)
@@ -82,10 +88,11 @@ def _print_answer(answer: Report) -> None:
 
     console = PipeConsole()
     console.print(Text(answer.title, style="bold"))
-    console.print(Padding(Text(answer.lead), (0, 0, 1, 0)))
+    for paragraph in filter(None, answer.answer_and_rest):
+        console.print(Padding(Text(paragraph), (0, 0, 1, 0)))
     for table in answer.every_table:
         _print_table(console, table)
-    console.print(Text(answer.footer))
+    console.print(Text(": ".join(answer.trust.standing)))
     for assumption in answer.trust.failed:
         console.print(Text(str(assumption.violation()), style="bold red"))
 

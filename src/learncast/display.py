@@ -7,7 +7,7 @@ import html
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 DISPLAY_SECONDS = 10.0
 #: Rows of a table in an HTML repr, and letters of a number or an interval.
 MOST_ROWS, LONGEST_NUMBER = 8, 24
+#: Size from which numbers are written with an exponent.
+TOO_LONG = 1e15
+#: Size from which numbers have no decimals.
+NO_DECIMALS = 1e6
 
 
 def _style() -> str:
@@ -82,6 +86,10 @@ def plural(number: int, word: str) -> str:
     return f"{number:,} {word}" + "s" * (number != 1)
 
 
+#: Columns of a table: heading, values, and the function that writes a value.
+Columns = Mapping[str, tuple[Iterable[object], Callable[..., str]]]
+
+
 @dataclass(frozen=True)
 class Table:
     """Table of formatted cells with a title, column names and notes."""
@@ -90,6 +98,19 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, title: str, columns: Columns, notes: Sequence[str] = ()) -> Table:
+        """State a table by its columns: heading, values, and the function that writes a value.
+
+        Examples
+        --------
+        >>> from learncast.display import Table
+        >>> Table.of("Losses", {"step": ([1, 1000], "{:,}".format), "loss": ([0.51234, 0.1], "{:.2g}".format)}).rows
+        [('1', '0.51'), ('1,000', '0.1')]
+        """
+        cells = ([text(value) for value in values] for values, text in columns.values())
+        return cls(title, tuple(columns), list(zip(*cells, strict=True)), notes)
 
     def is_text(self, column: int) -> bool:
         """Whether a column is aligned to the left: the first, and those with cells that are too long for a number."""
@@ -187,7 +208,7 @@ class Plot:
 
 
 class Reported:
-    """Mixin that gives a result its report."""
+    """Mixin that gives a result its report, and an HTML repr with the same answer and tables."""
 
     def report(self) -> Report:
         """Return the report of this result: one object for the terminal, JSON, an HTML page and files.
@@ -200,6 +221,10 @@ class Reported:
 
         made: Report = report_of(self)
         return made
+
+    def _html_repr(self) -> HtmlRepr:
+        report = self.report()
+        return HtmlRepr(report.title, report.lead, report.tables, report.trust.standing, report.trust.table)
 
 
 class Displayable:
@@ -259,7 +284,10 @@ def format_number(value: float, digits: int = 2) -> str:
         return "unknown"
     if math.isinf(value):
         return "never" if value > 0 else "-inf"
-    text = f"{value:,.{digits}f}"
+    if abs(value) >= TOO_LONG:
+        return f"{value:.3g}"
+    digits = 0 if abs(value) >= NO_DECIMALS else digits
+    text = f"{value:,.{digits}f}" if value else "0"
     return text[1:] if text.startswith("-") and not text.strip("-0.,") else text  # no "-0.00"
 
 
@@ -276,11 +304,9 @@ def format_count(value: float) -> str:
 
 
 def format_interval(interval: tuple[float, float] | None) -> str:
-    """Return "low to high", whole numbers from 100 on; empty if there is none, or nothing was estimated."""
+    """Return "low to high" in whole steps that contain the interval; empty if there is none or both ends are equal."""
     if interval is None or interval[0] == interval[1]:
         return ""
-    if max(interval) < 100 and not all(float(end).is_integer() for end in interval):
-        return " to ".join(format_number(end, 1) for end in interval)
     ends = (way(end) if math.isfinite(end) else end for end, way in zip(interval, (math.floor, math.ceil), strict=True))
     return " to ".join(map(format_count, ends))
 

@@ -380,7 +380,7 @@ async def uploaded(problem: Problem, client: httpx.AsyncClient) -> Answer:
     np.savez(file, inputs=np.asarray(trials.inputs), targets=np.asarray(trials.targets))
     headers = {"x-name": "mine.npz", "content-type": "application/octet-stream"}
     opened = (await posted(client, "curriculum/file", content=file.getvalue(), headers=headers)).json()
-    state = problem.web["state"] | opened["examples"][0]["changes"]  # type: ignore[operator]
+    state = opened["examples"][0]["changes"] | problem.web["state"]
     view = (await posted(client, "curriculum/portrait", json=state)).json()
     direct = reading(view, "direct training")
     study = (await posted(client, "curriculum/study", json=state)).text

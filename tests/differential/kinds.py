@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 import learncast as lc
+from learncast.planning import defaults
 
 from .plain import Plain
 from .problems import Problem, Stop, Trials, Weights
@@ -421,14 +422,13 @@ def web_uploads(rng: Rng) -> Problem:
     hidden = int(rng.integers(max(x.shape[2], y.shape[2]), 12))
     state: dict[str, object] = {
         "recurrence": round(rng.uniform(0.2, 1.0), 2),
-        "initial": round(rng.uniform(0.01, 0.3), 3),
         "hidden_size": hidden,
-        "accuracy": float(rng.choice([0.7, 0.9, 0.99])),
+        "explained": float(rng.choice([0.7, 0.9, 0.99])),
     }
-    start = {key: state[key] for key in ("recurrence", "initial", "hidden_size")}
-    network = lc.LinearRNN.aligned(task=lc.Task.from_samples(x, task.targets), **start)
+    start = {key: state[key] for key in ("recurrence", "hidden_size")}
+    network = defaults.default_network(lc.Task.from_samples(x, task.targets), **start)
     weights = Weights(network.input_weights, network.output_weights, network.recurrent_weights)
-    problem = forecast(rng, task, weights, stops=(Stop("accuracy", float(state["accuracy"])),))
+    problem = forecast(rng, task, weights, stops=(Stop("explained", float(state["explained"])),))
     state["learning_rate"] = float(np.clip(problem.learning_rate, 1e-5, 0.1))
     web = {"panel": "upload", "state": state}
     return replace(problem, learning_rate=state["learning_rate"], web=web, interfaces=("python", "command", "web"))

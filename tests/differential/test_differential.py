@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.differential.compare import compare
+from tests.differential.interfaces import network_of, task_of
 from tests.differential.kinds import KINDS, draw
 from tests.differential.plain import SLOPES, Plain, Rows, gradient
+from tests.differential.problems import Problem, Stop, Trials, Weights
+
+import learncast as lc
 
 #: Kinds that take less than half a second each.
 QUICK = (
@@ -58,6 +62,26 @@ def test_the_plain_gradient_is_that_of_finite_differences(activation):
             sides.append(gradient(tuple(moved), rows, activation, True)[0])
         # Central differences err by the square of their width.
         assert (slopes[part] * direction).sum() == pytest.approx((sides[0] - sides[1]) / 2e-5, rel=1e-6)
+
+
+def test_descent_that_stays_bounded_along_a_flow_that_is_too_sharp_for_it_is_not_said_to_diverge(monkeypatch):
+    monkeypatch.setattr("learncast.planning.methods.linear.MOST_COUNTED", 200)
+    rng = np.random.default_rng(74)
+    x = rng.exponential(1.0, (80, 5, 2))
+    y = 0.05 * x.sum(axis=1) @ rng.normal(size=(2, 1)) + 0.3 * rng.normal(size=(80, 1))
+    chain = 0.5 * np.eye(2) + np.triu(rng.normal(size=(2, 2)), 1)
+    weights = Weights(0.05 * rng.normal(size=(2, 2)), 0.05 * rng.normal(size=(1, 2)), chain)
+    problem = Problem("forecast", weights, (Trials("sharp", x, y),), 0.05)
+    forecast = lc.forecast(task_of(problem.target), network_of(weights), lc.Training(0.05), 0.95, strict=False)
+    assert not forecast.trust.holds
+    assert np.isfinite(forecast.steps.flow)
+    assert forecast.steps.status is lc.Status.not_within
+    assert np.isnan(forecast.steps.descent)
+    assert forecast.steps.tried == 200
+    plain = Plain(problem)
+    after = plain.loss(plain.train(plain.start, 0, Stop("steps", 200), 200)[1], 0)
+    assert forecast.steps.loss == pytest.approx(after, rel=1e-9)
+    assert after < plain.loss(plain.start, 0)
 
 
 def test_training_a_bottleneck_ends_at_the_plain_least_loss():

@@ -24,6 +24,16 @@ def test_a_complete_site_has_no_fault(site):
     assert list(check_site.faults(site)) == []
 
 
+def test_a_block_with_code_is_no_fault(site):
+    (site / "code.html").write_text("<pre><span></span>x = 1</pre><pre>y</pre>")
+    assert list(check_site.faults(site)) == []
+
+
+def test_a_dash_between_words_or_numbers_is_no_option(site):
+    (site / "dashes.html").write_text("<p>input–output, 1–2 — and so on</p><code>--set</code>")
+    assert list(check_site.faults(site)) == []
+
+
 def test_a_state_of_the_explorer_is_no_anchor(site):
     (site / "lesson.html").write_text('<iframe src="other.html#a?b=0"></iframe><a href="other.html#a?b=1">x</a>')
     assert list(check_site.faults(site)) == []
@@ -38,6 +48,8 @@ def test_a_state_of_the_explorer_is_no_anchor(site):
         ('<img srcset="https://cdn.org/a.png 2x">', "fetches https://cdn.org/a.png from another host"),
         ('<a href="gone.html">x</a>', "links to gone.html, which does not exist"),
         ('<a href="other.html#nowhere">x</a>', "links to other.html#nowhere, which has no such anchor"),
+        ('<div class="highlight"><pre><span></span>\n</pre></div>', "has 1 empty block(s) of code"),
+        ("<td>Short for –set</td>", "shows –set, an option whose hyphens have become a dash"),
         ('<a href="#nowhere">x</a>', "links to #nowhere, which has no such anchor"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import drawings
 import matplotlib as mpl
 import numpy as np
@@ -33,14 +35,19 @@ def test_no_text_is_clipped_or_covered(name):
 
 
 def test_the_errors_of_all_forecasts_are_drawn():
-    _, (above, strip) = drawings.empty(pictures.forecast_and_trained)
-    pictures.forecast_and_trained((above, strip))
-    pairs = np.vstack([one.get_offsets() for one in above.collections])
-    errors = np.vstack([one.get_offsets() for one in strip.collections])
-    assert len(pairs) > 400
-    np.testing.assert_allclose(errors[:, 1], 100 * (pairs[:, 1] / pairs[:, 0] - 1))
-    low, high = strip.get_ylim()
-    assert ((low < errors[:, 1]) & (errors[:, 1] < high)).all()
+    """As they are stored, within the axes, and with both numbers of each problem whose numbers differ."""
+    _, axes = drawings.empty(pictures.forecast_and_trained)
+    pictures.forecast_and_trained(axes)
+    stored = json.loads((pictures.ROOT / "docs/results/forecasts.json").read_text(encoding="utf-8"))["rows"]
+    rows = sorted(
+        (one["trained"], 100 * (one["forecast"] / one["trained"] - 1)) for one in stored if one["trained"] >= 1
+    )
+    drawn = sorted(map(tuple, np.vstack([one.get_offsets() for ax in axes for one in ax.collections])))
+    assert len(rows) > 400
+    np.testing.assert_allclose(drawn, rows)
+    assert all(low < error < high for ax in axes for low, high in [ax.get_ylim()] for _, error in rows)
+    named = [text for ax in axes for text in ax.texts if text.get_text().endswith("trained")]
+    assert len(named) == sum(error != 0 for _, error in rows)
 
 
 def test_texts_that_overlap_or_leave_the_figure_are_found():

@@ -25,6 +25,13 @@ def test_every_name_has_a_docstring_of_its_own():
             assert not text.startswith(f"{one.name}("), f"{one.path} has the generated docstring of a dataclass"
 
 
+def test_every_constant_has_a_description():
+    docstrings = pytest.importorskip("docstrings", reason="Sphinx is not installed")
+    constants = [one for one in NAMES if not one.documents_itself and not callable(one.value)]
+    assert len(constants) >= 11
+    assert not [one.path for one in constants if not docstrings.comment(one.path, one.value)]
+
+
 def test_public_methods_have_docstrings():
     missing = [
         f"{one.path}.{key}"

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 import drawings
+import skill_page
 
 from learncast import SchemaMismatch
 from learncast.papers import open_paper
@@ -30,6 +31,21 @@ def test_stored_numbers_are_those_of_the_stored_results():
         assert json.loads(json.dumps(paper.figure(name).numbers(dataset))) == STORED["figures"][name]["numbers"]
 
 
+def test_the_coverage_on_the_trust_page_is_that_of_the_stored_output():
+    lines = (DOCS / "results/coverage.txt").read_text(encoding="utf-8").splitlines()[1:]
+    stored = {line[:80].strip(): line[80:].split()[0] for line in lines if line.strip()}
+    page = (DOCS / "start/trust.md").read_text(encoding="utf-8")
+    for inputs in ("Gaussian", "counts", "labels"):
+        shares = [stored[f"{inputs}, {trials} trials: steps"] for trials in (20, 50, 120, 400)]
+        assert f"| {inputs} | {' | '.join(shares)} |" in page
+
+    def ends(*words):
+        shares = [float(share[:-1]) for name, share in stored.items() if all(word in name for word in words)]
+        return f"{min(shares)}%", f"{max(shares)}%"
+
+    assert all(end in page for end in (*ends("by accuracy"), *ends("ReLU"), ends("total", "by steps")[0]))
+
+
 def test_other_seeds_have_no_stored_results():
     paper = open_paper("learnability", seeds=[1, 2])
     with pytest.raises(SchemaMismatch) as error:
@@ -44,3 +60,56 @@ def test_stored_numbers_are_drawn_on_the_page_of_the_theory(name):
     draw(axes)
     assert all(len(ax.lines) >= 3 and ax.get_ylabel() for ax in axes)
     assert f"```{{drawn}} {name}\n" in (DOCS / "theory/livi2025.md").read_text(encoding="utf-8")
+
+
+def test_the_drawn_problems_on_the_pages_are_those_of_the_stored_results():
+    stored = json.loads((DOCS / "results/forecasts.json").read_text(encoding="utf-8"))
+    rows = stored["rows"]
+    near = [row for row in rows if abs(row["forecast"] - row["trained"]) <= max(1, 1e-3 * row["trained"])]
+    (far,) = [row for row in rows if row not in near]
+    counts = f"{len(near)} of {len(rows)} drawn problems"
+    for page in ("docs/start/trust.md", "docs/index.md", "README.md"):
+        text = " ".join((DOCS.parent / page).read_text(encoding="utf-8").split())
+        assert counts in text, page
+    trust = " ".join((DOCS / "start/trust.md").read_text(encoding="utf-8").split())
+    shown = [row for row in rows if row["trained"] >= 1]
+    kinds = [sum(row["class"] == name for row in rows) for name in ("integrated", "response", "exact")]
+    assert f"differs by {abs(far['forecast'] / far['trained'] - 1):.1%}" in trust
+    assert f"draws {stored['drawn']} problems" in trust
+    assert "{} are `integrated`, {} `response` and {} `exact`".format(*kinds) in trust
+    assert f"the {len(shown)} that" in trust
+    assert f"{sum(row['forecast'] == row['trained'] for row in shown)} have the same" in trust
+
+
+def test_the_trained_steps_on_the_pages_are_those_of_the_stored_race():
+    trained = json.loads((DOCS / "_static/race.json").read_text(encoding="utf-8"))["trained"]
+    text = " ".join((DOCS / "start/trust.md").read_text(encoding="utf-8").split())
+    assert (
+        "take {} to {}, and {} to {}.".format(*(end(trained[k]) for k in ("direct", "plan") for end in (min, max)))
+        in text
+    )
+
+
+def test_the_skill_of_the_advice_on_the_trust_page_is_that_of_the_stored_results():
+    """Each number beside those of its strongest simple rivals."""
+    from benchmarks import bench_advice as bench
+
+    trust = " ".join((DOCS / "start/trust.md").read_text(encoding="utf-8").split())
+    held_out = next(iter(skill_page.rankings().values()))
+    regret, ranks = ({row[0]: row[k] for row in held_out} for k in (3, 1))
+    closed = next(name for name in ranks if name.startswith("closed form"))
+    assert f"(rank correlation {ranks['`advise`']}; closed form {ranks[closed]})" in trust
+    assert f"takes {regret['`advise`']} times the steps of the best of 19 plans" in trust
+    (rival,) = {value for name, value in regret.items() if name.startswith(("closed form", "heuristic"))}
+    assert f"one-line heuristic takes {rival}" in trust
+    assert f"rivals take {rival}" in trust
+    assert f"direct training takes {regret['direct training']}" in trust
+    ours, best, *_ = skill_page.others()
+    assert f"takes {ours[1]} of the steps of direct training" in trust
+    assert f"fixed rate takes {best[1]}, but" in trust
+    assert f"({ours[2]}), and the best fixed rate takes {best[2]}" in trust
+    wide = bench.Part(bench.stored(), "adam", 128)
+    given, fixed = (bench.geometric(ratios) for ratios in (wide.to_direct(1.0), wide.baseline("best fixed rate")))
+    assert f"takes {given:.2f} and the best fixed rate {fixed:.2f}" in trust
+    earlier, curve = (float(row[3].removeprefix("1 : ")) for row in skill_page.remaining())
+    assert earlier < 3 < curve  # what the page calls useful, and too wide to help

@@ -232,7 +232,8 @@ def test_a_curriculum_is_the_solution_of_one_stage_after_another(problem, gain, 
         np.testing.assert_allclose(np.sort(found_stage.start), np.sort(modes.start), rtol=1e-10)
         end = np.ravel(one.at(found_stage.steps.flow)["strength"])
         np.testing.assert_allclose(np.sort(found_stage.end), np.sort(end), rtol=1e-10)
-        assert found_stage.accuracy == pytest.approx(1 - np.max(np.abs(end / modes.optimum - 1)), abs=1e-9)
+        if stage.steps is None:  # after given steps it is that of descent, which plain descent tests elsewhere
+            assert found_stage.accuracy == pytest.approx(1 - np.max(np.abs(end / modes.optimum - 1)), abs=1e-9)
         # within a stage and at its end the curriculum's trajectory is that solution's
         inside = np.array([0.3, 1.0]) * found_stage.steps.flow
         found = np.asarray(curriculum.at(sum(durations) + inside)["strength"])

@@ -78,8 +78,8 @@ def test_a_balanced_mode_takes_the_time_of_the_quadrature(layers):
     assert deep_mode_weight(np.inf, 0.1, layers, -2.0, 0.5) == 0.0
 
 
-def flow_oracle(network, x, y, time):
-    """Network function after a flow time, by an explicit solver of high order."""
+def flow_oracle(network, x, y, time, learn=None):
+    """Network function after a flow time in which some layers learn, by an explicit solver of high order."""
     shapes = [w.shape for w in network.weights]
     ends = np.cumsum([m * n for m, n in shapes])[:-1]
 
@@ -93,7 +93,8 @@ def flow_oracle(network, x, y, time):
             for w in layers[:k:-1]:
                 above = above @ w
             error = y.T - above @ layers[k] @ below @ x.T
-            slopes.append((above.T @ error @ x @ below.T / len(x)).ravel())
+            moves = learn is None or f"layer{k + 1}" in learn
+            slopes.append(moves * (above.T @ error @ x @ below.T / len(x)).ravel())
         return np.concatenate(slopes)
 
     start = np.concatenate([w.ravel() for w in network.weights])
@@ -115,6 +116,57 @@ def test_the_integrated_flow_is_that_of_an_ode_solver(hidden):
         np.testing.assert_allclose(found[k], flow_oracle(network, x, y, 0.01 * step), atol=2e-9)
 
 
+SUBSETS = [("layer1",), ("layer3",), ("layer2", "layer3"), ("layer1", "layer3"), ("layer2", "layer3", "layer4")]
+
+
+@pytest.mark.parametrize("learn", SUBSETS)
+def test_the_flow_of_some_layers_is_that_of_an_ode_solver(learn):
+    x, y = recording(np.random.default_rng(7), 3, 2)
+    task, network = lc.tasks.from_pairs(x, y), lc.Deep.random(3, (3, 2, 4), 2, scale=0.6, rng=1)
+    forecast = lc.forecast(task, network, lc.Training(0.01, learn=learn), goal=lc.Explained(0.5))
+    found = forecast.solution.at([300, 900])["network_function"].values
+    for k, step in enumerate((300, 900)):
+        np.testing.assert_allclose(found[k], flow_oracle(network, x, y, 0.01 * step, learn), atol=2e-9)
+    assert abs(forecast.steps.flow - forecast.steps.descent) < 10
+
+
+@pytest.mark.parametrize("learn", SUBSETS)
+@pytest.mark.parametrize("hidden", [(4, 5, 3), (4, 1, 3), (1, 4, 2)])
+def test_the_least_loss_through_layers_that_do_not_learn_is_that_of_the_best_weights(learn, hidden):
+    x, y = recording(np.random.default_rng(3), 3, 3)
+    network = lc.Deep.random(3, hidden, 3, scale=0.7, rng=2)
+    shapes = {name: w.shape for name, w in network.named_weights.items()}
+    cuts = np.cumsum([np.prod(shapes[name]) for name in learn])[:-1]
+
+    def loss(flat):
+        parts = zip(learn, np.split(flat, cuts), strict=True)
+        own = {**network.named_weights, **{name: part.reshape(shapes[name]) for name, part in parts}}
+        return ((x @ np.linalg.multi_dot([*own.values()][::-1]).T - y) ** 2).sum() / (2 * len(x))
+
+    starts = [np.concatenate([network.named_weights[name].ravel() for name in learn])]
+    starts += [np.random.default_rng(k).standard_normal(len(starts[0])) for k in range(3)]
+    best = min(scipy.optimize.minimize(loss, start, method="BFGS", tol=1e-9).fun for start in starts)
+    problem = LearningProblem.of(lc.tasks.from_pairs(x, y), network, learn)
+    assert problem.least_loss == pytest.approx(best, rel=1e-6)
+
+
+def test_other_weights_than_the_first_layer_also_know_their_interval_and_their_plan():
+    x, y = recording(np.random.default_rng(5), 3, 2, trials=80)
+    task, network = lc.tasks.from_pairs(x, y), lc.Deep.random(3, (4, 4), 2, scale=0.6, rng=3)
+    other = lc.tasks.from_pairs(x, 1.5 * y, name="stronger")
+    training, terms = lc.Training(0.01, learn=("layer2", "layer3")), lc.Terms(goal=lc.Explained(0.8))
+    forecast = lc.forecast(task, network, training, goal=lc.Explained(0.8))
+    assert forecast.steps.low <= forecast.steps.descent <= forecast.steps.high
+    best = lc.plan(task, [other], network, training, terms=terms).best
+    state = network
+    for stage in best.stages:
+        own = other if stage.task.name == "stronger" else task
+        state = lc.descend(own, state, training, steps=int(stage.steps.descent)).network_at(np.inf)
+    reached = lc.descend(task, state, training, steps=0).loss[0]
+    problem = LearningProblem.of(task, network, training.learn)
+    assert reached <= problem.least_loss + 0.2 * problem.baseline_loss
+
+
 @pytest.mark.parametrize("layers", DEPTHS)
 def test_aligned_layers_follow_the_closed_form(layers):
     rng = np.random.default_rng(3)
@@ -124,7 +176,7 @@ def test_aligned_layers_follow_the_closed_form(layers):
     y = x @ q @ np.diag([1.5, -0.8, 0.5])[:, :2]
     task = lc.tasks.from_pairs(x, y)
     network = lc.Deep.aligned((4,) * (layers - 1), task=task, initial=[0.8, 0.7])
-    forecast = lc.forecast(task, network, learning_rate=5e-3)
+    forecast = lc.forecast(task, network, goal=lc.Accuracy(0.99), learning_rate=5e-3)
     assert forecast.trust.forecast_class == "exact"
     solution = forecast.solution
     function = solution.at([280])["network_function"].values[0]
@@ -263,12 +315,14 @@ def test_the_curvature_is_that_of_the_autograd_hessian():
     assert curvature(problem) == pytest.approx(largest, rel=1e-8)
 
 
-def test_held_out_losses_are_those_of_plain_descent_on_the_training_trials():
+@pytest.mark.parametrize("learn", [(1, 1, 1), (1, 0, 1), (0, 1, 0)])
+def test_held_out_losses_are_those_of_plain_descent_on_the_training_trials(learn):
     rng = np.random.default_rng(2)
     x, y = recording(rng, 4, 2, trials=50)
     test, network = np.arange(50) % 5 == 0, lc.Deep.random(4, (3, 3), 2, scale=0.5, rng=0)
     parts = [lc.tasks.from_pairs(x[some], y[some]) for some in (~test, test)]
-    curve = lc.generalise(parts[0], network, learning_rate=0.02, test=parts[1], most_steps=200).curve
+    names = tuple(f"layer{k}" for k, moves in enumerate(learn, 1) if moves)
+    curve = lc.generalise(parts[0], network, lc.Training(0.02, learn=names), test=parts[1], most_steps=200).curve
     layers = [w.copy() for w in network.weights]
     a, b = x[~test], y[~test]
     course = []
@@ -278,5 +332,5 @@ def test_held_out_losses_are_those_of_plain_descent_on_the_training_trials():
         g = (b - a @ m.T).T @ a / len(a)
         h1, h2 = layers[0], layers[1] @ layers[0]
         slopes = ((layers[2] @ layers[1]).T @ g, layers[2].T @ g @ h1.T, g @ h2.T)
-        layers = [w + 0.02 * s for w, s in zip(layers, slopes, strict=True)]
+        layers = [w + 0.02 * moves * s for w, s, moves in zip(layers, slopes, learn, strict=True)]
     np.testing.assert_allclose(curve["held_out"], np.array(course)[curve["steps"]], rtol=1e-9)

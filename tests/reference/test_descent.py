@@ -14,7 +14,7 @@ from scipy.stats import ks_2samp, norm
 
 import learncast as lc
 from learncast import NotLearned
-from learncast.theory import Batches, LagStatistics, LearningProblem, gradient_flow
+from learncast.theory import Batches, LearningProblem, gradient_flow, lag_statistics, loss_and_gradient
 
 RECURRENT, LAYERS = ("input", "recurrent", "output"), ("first", "second")
 
@@ -259,17 +259,22 @@ def test_returned_weights_are_read_only():
 # --- batches --------------------------------------------------------------------------------------------------------
 
 
-def pooled(statistics, recurrence):
-    """Return the one-lag statistics of the pooled input."""
-    powers = recurrence ** np.arange(statistics.lags)
-    A = np.einsum("j,jikm,k->im", powers, statistics.input, powers)[None, :, None, :]
-    return LagStatistics(A, np.tensordot(powers, statistics.cross, axes=1)[None], statistics.constant)
+def drawn_by(batches):
+    """Second moments of the next batch of one run."""
+    power, cross = batches.moments(np.zeros(1, dtype=int))
+    return power[0], cross[0]
 
 
-def moments(drawn):
-    """Return the entries of lag statistics as one vector: inputs, cross."""
-    A = drawn.input.reshape(drawn.lags * drawn.inputs, -1)
-    return np.concatenate([A[np.triu_indices(len(A))], drawn.cross.ravel()])
+def pooled(power, cross, recurrence, inputs):
+    """Return the moments of the pooled input."""
+    lags = len(power) // inputs
+    pool = np.kron(recurrence ** np.arange(lags), np.eye(inputs))
+    return pool @ power @ pool.T, cross @ pool.T
+
+
+def moments(power, cross):
+    """Return the entries of second moments as one vector: inputs, cross."""
+    return np.concatenate([power[np.triu_indices(len(power))], cross.ravel()])
 
 
 def wishart(joint, inputs, batch):
@@ -315,7 +320,7 @@ def test_batch_moments_have_the_wishart_mean_and_covariance(batch):
     task, joint = batch_task()
     network = lc.LinearRNN([[0.5]], [[0.3]], [[0.5]])
     batches = Batches.of(LearningProblem.of(task, network, None), batch, np.random.default_rng(batch))
-    drawn = np.array([moments(batches.statistics()) for _ in range(DRAWS)])
+    drawn = np.array([moments(*drawn_by(batches)) for _ in range(DRAWS)])
     mean, spread = wishart(by_lag(joint, 2), 2, batch)
     deviation = np.sqrt(np.diag(spread))
     assert np.abs((drawn.mean(axis=0) - mean) / (deviation / np.sqrt(DRAWS))).max() < 5
@@ -331,7 +336,7 @@ def test_drawn_moments_are_distributed_like_those_of_drawn_trials(batch):
     network = lc.LinearRNN([[0.5]], [[0.3]], [[0.5]])
     rng = np.random.default_rng(1)
     batches = Batches.of(LearningProblem.of(task, network, None), batch, rng)
-    drawn = np.array([moments(batches.statistics()) for _ in range(2000)])
+    drawn = np.array([moments(*drawn_by(batches)) for _ in range(2000)])
     trials = []
     for _ in range(2000):
         x, y = task.sample(batch, rng)
@@ -354,8 +359,8 @@ def test_pooled_batches_are_distributed_like_full_batches(batch):
     fixed, learned = (LearningProblem.of(task, network, learn) for learn in (("input", "output"), RECURRENT))
     rng, draws = np.random.default_rng(2), 1500
     small, large = (Batches.of(p, batch, rng) for p in (fixed, learned))
-    one = np.array([moments(small.statistics()) for _ in range(draws)])
-    other = np.array([moments(pooled(large.statistics(), 0.7)) for _ in range(draws)])
+    one = np.array([moments(*drawn_by(small)) for _ in range(draws)])
+    other = np.array([moments(*pooled(*drawn_by(large), 0.7, 2)) for _ in range(draws)])
     for a, b in zip(one.T, other.T, strict=True):
         assert ks_2samp(a, b).pvalue > 1e-5
     spread = np.sqrt(one.var(axis=0) / draws + other.var(axis=0) / draws)
@@ -878,3 +883,28 @@ def test_progress_is_reported():
     told = []
     descend(task, network, learning_rate=1e-3, steps=1000, progress=told.append)
     assert told == [0.0, 0.256, 0.512, 0.768]
+
+
+@pytest.mark.parametrize("learn", [("input", "output"), ("input",), ("output",)])
+@pytest.mark.parametrize(("hidden", "steps"), [(4, 7), (70, 30)])  # powers of the recurrence are kept, or too large
+def test_gradient_of_a_fixed_recurrence_is_that_of_its_filters(learn, hidden, steps) -> None:
+    """Complex differences of tr(M S M^T) / 2 - tr(M R^T) + c with M the filters C W^k A, written out."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, steps, 3)), rng.normal(size=(60, 2))
+    shapes = {"input": (hidden, 3), "recurrent": (hidden, hidden), "output": (2, hidden)}
+    w = {name: rng.normal(size=shape) / np.sqrt(hidden) for name, shape in shapes.items()}
+    loss, slopes = loss_and_gradient(lag_statistics(lc.Task.from_samples(x, y)), *w.values(), learn=learn)
+
+    def plain(own: dict[str, np.ndarray]) -> complex:
+        total, gain = -y.astype(complex), own["output"]
+        for t in reversed(range(steps)):
+            total = total + x[:, t] @ (gain @ own["input"]).T
+            gain = gain @ own["recurrent"]
+        return (total * total).sum() / 120
+
+    assert loss == pytest.approx(plain(w).real, rel=1e-12)
+    for name in learn:
+        for place in ((0, 0), (1, 2)):
+            moved = w[name].astype(complex)
+            moved[place] += 1e-30j
+            assert slopes[name][place] == pytest.approx(plain({**w, name: moved}).imag / 1e-30, rel=1e-9)

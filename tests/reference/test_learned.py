@@ -262,7 +262,7 @@ def test_trials_that_explain_nothing_have_an_r2_that_is_never_reached_and_a_shar
 def test_why_a_goal_is_never_reached_names_what_is_in_the_way(size):
     x, y = recorded()
     network = lc.LinearRNN.random(4, 3, 3, scale=0.1, recurrence=0.5)
-    network = network.with_maps(*(size * w for w in network.maps))
+    network = network.with_layers(*(size * w for w in network.maps))
     goal = lc.Loss(1e-3) if size else lc.R2(1e-3)
     made = lc.forecast(lc.Task.from_samples(x, y), network, lc.Training(RATE), goal)
     assert made.steps.status is lc.Status.not_learned
@@ -282,6 +282,18 @@ def test_the_smallest_learning_rate_is_answered(kind):
     small, usual = (lc.forecast(task, network, learning_rate=rate).steps for rate in (1e-300, 1e-3))
     assert np.isnan(small.descent)
     assert small.flow == pytest.approx(1e297 * usual.flow, rel=1e-6)
+
+
+def test_weights_that_cannot_reach_the_zero_map_are_forecast_to_a_loss():
+    """Only the recurrence learns, and the fixed output has the wrong sign: every loss exceeds that of the zero map."""
+    x = np.random.default_rng(3).standard_normal((60, 3, 1))
+    y = -x[:, -1]
+    weights = (np.eye(1), 0.8 * np.eye(1), 0.5 * np.eye(1))
+    training, goal = lc.Training(0.02, learn="recurrent"), lc.Loss(1.25 * 1.125 * (y**2).mean())
+    found = lc.forecast(lc.Task.from_samples(x, y), lc.LinearRNN(*weights), training, goal)
+    assert found.steps.descent == plain_steps(weights, (x, y), goal.value, 0.02, ("recurrent",))
+    assert found.method.baseline_loss(0) < 0
+    assert found.report().values["descent_steps"] == found.steps.descent
 
 
 # --- Stability up to the stop -------------------------------------------------------------------------------------
@@ -308,6 +320,54 @@ def test_a_short_stage_of_a_task_that_later_becomes_unstable_is_followed():
     found = lc.follow([lc.Stage(strong, steps=5), lc.Stage(task, lc.Accuracy(0.9))], network, training)
     assert found.trust.holds
     assert found.steps.descent < found.direct.descent
+
+
+def sharp_pool():
+    """A target that is learned in a few steps at large rates, a candidate, and plain descent on the target."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((60, 3, 2))
+    y = x.sum(axis=1) @ rng.standard_normal((2, 1))
+    weights = (0.05 * rng.standard_normal((4, 2)), 0.8 * np.eye(4), 0.05 * rng.standard_normal((1, 4)))
+    fitted = hidden_states((np.eye(2), 0.8 * np.eye(2), None), x)[-1]
+    least = (np.linalg.lstsq(fitted, y, rcond=None)[1] / (2 * len(x))).item()
+    baseline = (y**2).sum() / (2 * len(x)) - least
+
+    def truth(rate, accuracy):
+        goal = least + (1 - accuracy) ** 2 * baseline
+        return plain_steps(weights, (x, y), goal, rate, limit=2000)
+
+    tasks = [lc.Task.from_samples(x, gain * y, name=name) for gain, name in ((1, "target"), (0.5, "half"))]
+    return tasks, lc.LinearRNN(*weights), truth
+
+
+@pytest.mark.parametrize(("rate", "accuracy"), [(0.6, 0.5), (0.6, 0.8), (0.7, 0.5), (1.0, 0.5)])
+def test_a_plan_answers_where_only_later_steps_than_the_goal_are_unstable(rate, accuracy):
+    (target, half), network, truth = sharp_pool()
+    goal = lc.Accuracy(accuracy)
+    plan = lc.plan(target, [half], network, learning_rate=rate, terms=lc.Terms(goal))
+    told = lc.forecast(target, network, learning_rate=rate, goal=goal)
+    assert plan.direct.descent == told.steps.descent == truth(rate, accuracy)
+    assert plan.trust.holds
+    assert "diverges" not in plan.summary
+
+
+def test_descent_that_never_settles_near_the_goal_is_outside_the_theory():
+    """The flow reaches the goal in four steps; descent is tried for far longer and oscillates above it."""
+    (target, half), network, truth = sharp_pool()
+    assert truth(0.6, 0.95) is None
+    terms = lc.Terms(lc.Accuracy(0.95))
+    found = lc.forecast(target, network, learning_rate=0.6, goal=terms.goal, strict=False)
+    plan = lc.plan(target, [half], network, learning_rate=0.6, terms=terms, strict=False)
+    assert (found.steps.status, found.forecast_class) == (lc.Status.not_within, "outside")
+    assert found.steps.tried > 2000
+    assert plan.forecast_class == "outside"
+    for question in (
+        lc.forecast,
+        lambda task, *others, goal, **how: lc.plan(task, [half], *others, terms=terms, **how),
+    ):
+        with pytest.raises(lc.AssumptionViolated) as error:
+            question(target, network, learning_rate=0.6, goal=terms.goal)
+        assert error.value.assumption == "stable_learning_rate"
 
 
 # --- Units --------------------------------------------------------------------------------------------------------

@@ -156,3 +156,25 @@ def test_a_relu_unit_whose_input_weight_reaches_zero_is_no_sign_of_divergence():
     assert (found.steps.descent, found.steps.status, found.forecast_class) == (true, lc.Status.ok, "response")
     stable = next(x for x in found.trust.assumptions if x.name == "stable_learning_rate")
     assert stable.measured < 0.1
+
+
+def test_units_that_change_their_signs_reach_goals_below_the_least_loss_of_their_first_signs():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 1))
+    y = np.maximum(x, 0.0)  # all units answer to negative inputs at the start
+    first, second = np.array([[-0.02], [-0.03]]), np.array([[0.3, 0.2]])
+    network = lc.Activated(lc.LinearRNN(first, 0.5 * np.eye(2), second), "relu")
+    found = lc.forecast((x[:, None], y), network, learning_rate=0.05, goal=lc.R2(0.5))
+    steps, wanted = 0, 0.25 * (y**2).sum() / len(x)
+    while 0.5 * ((np.maximum(x @ first.T, 0.0) @ second.T - y) ** 2).sum() / len(x) > wanted:
+        seen = np.maximum(x @ first.T, 0.0)
+        error = seen @ second.T - y
+        first, second = (
+            first - 0.05 * ((error @ second) * (seen > 0)).T @ x / len(x),
+            second - 0.05 * error.T @ seen / len(x),
+        )
+        steps += 1
+        assert steps < 20_000
+    assert found.method.goal_excess(0, lc.R2(0.5)) < 0
+    assert found.steps.descent == steps
+    assert found.report().values["descent_steps"] == steps

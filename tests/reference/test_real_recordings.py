@@ -551,7 +551,7 @@ def test_a_stiff_recording_is_counted_to_the_step(classes):
     targets = labels if classes else 2.0 * labels[:, None] - 1.0
     task = lc.Task.from_samples(inputs[:, None, :], targets, centre=True, scale="channel", labels=classes)
     network = lc.TwoLayer.random(30, 16, task.outputs, scale=0.05, rng=0)
-    found = lc.forecast(task, network, learning_rate=1e-2)
+    found = lc.forecast(task, network, learning_rate=1e-2, goal=lc.Accuracy(0.99))
     assert found.forecast_class == "integrated"
     assert found.steps.status is lc.Status.ok
     steps = int(found.steps.descent)

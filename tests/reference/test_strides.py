@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import learncast as lc
 from learncast.theory import PooledDescent, Problem
+from learncast.theory.dynamics.descent import MOST_COUNTED
 from learncast.theory.dynamics.steps import strides
 
 Array = np.ndarray
@@ -29,12 +31,19 @@ def mode_learned(weights: Array, cross: Array, power: Array, tolerance: Array) -
 
 
 def pooled_step(states: Array, power: Array, cross: Array, rate: Any) -> Array:
-    """A <- A + eta C^T (R - C A S), C <- C + eta (R - C A S) A^T; states (rows, ..., hidden) hold A^T, C."""
-    inputs = power.shape[-1]
-    A, C = states[..., :inputs, :].swapaxes(-1, -2), states[..., inputs:, :]
+    """A <- A + eta C^T (R - C A S), C <- C + eta (R - C A S) A^T."""
+    A, C = two_layers(states, cross)
     G = cross - C @ A @ power
     moves = C.swapaxes(-1, -2) @ G, G @ A.swapaxes(-1, -2)
-    return states + rate * np.concatenate([moves[0].swapaxes(-1, -2), moves[1]], axis=-2)
+    return states + rate * np.concatenate([move.reshape(len(states), -1) for move in moves], axis=-1)
+
+
+def two_layers(states: Array, cross: Array) -> tuple[Array, Array]:
+    """A (hidden, inputs) and C (outputs, hidden) of states (rows, weights), one after the other."""
+    outputs, inputs = cross.shape[-2:]
+    hidden = states.shape[-1] // (inputs + outputs)
+    A, C = np.split(states, [hidden * inputs], axis=-1)
+    return A.reshape(len(states), hidden, inputs), C.reshape(len(states), outputs, hidden)
 
 
 def plain_modes(weights: Array, cross: Array, power: Array, tolerance: Array, rate: Array, most: int) -> Any:
@@ -56,16 +65,15 @@ def plain_pooled(states: Array, power: Array, cross: Array, goal: Array, rate: A
     states, counts, left = states.copy(), np.full(len(states), np.nan), np.arange(len(states))
     moves = np.zeros_like(states)
     best = np.stack([r @ np.linalg.inv(s) for r, s in zip(cross, power, strict=True)])
-    inputs = power.shape[-1]
     for n in range(most + 1):
-        here = states[left]
-        gap = here[..., inputs:, :] @ here[..., :inputs, :].swapaxes(-1, -2) - best[left]
+        A, C = two_layers(states[left], cross)
+        gap = C @ A - best[left]
         learned = (gap @ power[left] * gap).sum(axis=(-2, -1)) / 2 <= goal[left]
         counts[left[learned]] = n
         left = left[~learned]
         if not len(left):
             break
-        after = pooled_step(states[left], power[left], cross[left], rate[left][:, None, None])
+        after = pooled_step(states[left], power[left], cross[left], rate[left][:, None])
         moves[left], states[left] = after - states[left], after
     return counts, states, moves
 
@@ -94,7 +102,9 @@ def random_pooled(seed: int, number: int, longest: float, stiff: float) -> Any:
         turn = np.linalg.qr(rng.normal(size=(inputs, inputs)))[0]
         power[k] = (turn * np.exp(rng.uniform(-np.log(stiff), 0.0, inputs))) @ turn.T
         cross[k] = rng.normal(size=(outputs, inputs)) @ power[k]
-    states = rng.uniform(0.05, 0.5, number)[:, None, None] * rng.normal(size=(number, inputs + outputs, hidden))
+    starts = rng.uniform(0.05, 0.5, number)[:, None, None] * rng.normal(size=(number, inputs + outputs, hidden))
+    layers = starts[:, :inputs].swapaxes(1, 2), starts[:, inputs:]
+    states = np.concatenate([w.reshape(number, -1) for w in layers], axis=1)
     best = np.stack([r @ np.linalg.inv(s) for r, s in zip(cross, power, strict=True)])
     goal = rng.choice([0.01, 0.1], number) * (best * cross).sum(axis=(1, 2)) / 2
     rate = 10.0 ** rng.uniform(np.log10(20 / longest), -1.3, number)
@@ -260,7 +270,7 @@ def test_descent_to_a_saddle_has_an_infinite_count() -> None:
     problem = Problem(np.array([1.0]), np.array([1.0]), np.zeros(1))
     assert problem.steps_to(np.array([[[0.1], [-0.1]]]), problem.within(0.01), 1e-2)[0] == np.inf
     pooled = PooledDescent(np.eye(2), np.eye(2))
-    states = np.concatenate([0.1 * np.eye(2), 0.1 * np.diag([1.0, -1.0])])[None]
+    states = np.concatenate([0.1 * np.eye(2).ravel(), 0.1 * np.diag([1.0, -1.0]).ravel()])[None]
     assert pooled.steps_to(states, 1e-3, 1e-2)[0] == np.inf
     # An optimum at 0 is approached like 1 / t, and a band of width 0 is never entered.
     idle = Problem(np.array([0.0]), np.array([1.0]), np.zeros(1))
@@ -494,3 +504,73 @@ def test_a_pooled_count_ends_at_the_largest_number_of_steps(rate: float) -> None
     for most in (count - 5, count - 1):
         assert np.isnan(descents.steps_to(states, goal, rate, most)[0][0])
     assert descents.steps_to(states, goal, rate, count)[0][0] == count
+
+
+@pytest.mark.parametrize("rate", [1e-3, 1e-5, 1e-7])
+def test_long_descent_of_readout_weights_counts_the_steps_of_the_closed_form(rate: float) -> None:
+    """Descent of the readout alone is linear: each eigenvalue s of the state covariance decays by 1 - rate s a step."""
+    rng = np.random.default_rng(5)
+    x = rng.poisson(2.0, (60, 8, 5)).astype(float)
+    y = x.mean(axis=1) @ rng.normal(size=(5, 2)) + 0.3 * rng.normal(size=(60, 2)) + 1.5
+    network = lc.LinearRNN.random(5, 6, 2, rng=3)
+    h = np.zeros((60, 6))
+    for t in range(8):
+        h = h @ network.recurrent_weights.T + x[:, t] @ network.input_weights.T
+    s, vectors = np.linalg.eigh(h.T @ h / 60)
+    start, cross = network.output_weights @ vectors, y.T @ h @ vectors / 60
+    best = np.where(s > 1e-13, cross / s, start)
+
+    def loss(C: np.ndarray) -> float:
+        return float(((h @ vectors @ C.T - y) ** 2).sum() / 120)
+
+    goal = loss(best) + 0.05 * (float((y**2).sum() / 120) - loss(best))
+
+    def arrived(k: int) -> bool:
+        return loss(best + (start - best) * (1 - rate * s) ** k) <= goal
+
+    low, high = 0, 10**12
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if arrived(middle) else (middle, high)
+    training = lc.Training(rate, learn=("output",))
+    steps = lc.forecast(x, network, training, lc.Explained(0.95), targets=y).steps
+    assert steps.descent == pytest.approx(high, rel=1e-7, abs=0)  # exact below five million steps
+    assert steps.low < high < steps.high
+
+
+@pytest.mark.slow
+def test_long_descent_with_learned_recurrence_counts_the_steps_of_single_steps() -> None:
+    task = lc.tasks.integration(steps=4)
+    network = lc.LinearRNN.aligned(recurrence=0.8, initial=0.05, hidden_size=2)
+    training = lc.Training(1e-5, learn=("input", "recurrent", "output"))
+    steps = lc.forecast(task, network, training, lc.Accuracy(0.9)).steps.descent
+    assert steps > MOST_COUNTED
+    run = lc.descend(task, network, training, steps=int(steps))
+    inside = run.loss - run.problem.least_loss <= 0.01 * run.problem.baseline_loss
+    assert inside[-1]
+    assert not inside[:-1].any()
+
+
+def test_rows_whose_loss_may_rise_are_counted_as_by_themselves() -> None:
+    """Beside calm rows, steep rows that pass their goals and leave them again have arrived at their first visit."""
+    rng, passed = np.random.default_rng(3), 0
+    for _ in range(12):
+        scales = np.array([0.2, 0.4, 1.0])
+        Z = rng.normal(size=(3, 40, 3)) * np.sqrt(scales)[:, None, None] / np.array([1, 2, 3])
+        power = Z.swapaxes(1, 2) @ Z / 40
+        cross = rng.normal(size=(3, 2, 3)) @ power
+        states = np.repeat(0.3 * rng.normal(size=(1, 10)), 3, axis=0)
+        descent = PooledDescent(power, cross, 2)
+        rate, goals = 2.4 / descent.curvature, 0.1 * descent.baseline_loss
+        counts, ends = descent.steps_to(states, goals, rate, 400)
+        path = [states]
+        for _ in range(400):
+            path.append(pooled_step(path[-1], power, cross, rate))
+        inside = np.stack([descent.excess(at, np.arange(3)) for at in path]) <= goals
+        first = inside.argmax(axis=0)
+        passed += sum(not inside[n : n + 30, k].all() for k, n in enumerate(first) if inside[n, k])
+        for row, n in enumerate(first):
+            if inside[n, row]:
+                assert counts[row] == n
+                np.testing.assert_allclose(ends[row], path[n][row], rtol=1e-9, atol=1e-12)
+    assert passed  # some row left its goal again

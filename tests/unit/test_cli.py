@@ -349,6 +349,7 @@ def test_the_written_study_of_recorded_data_gives_the_same_answer(study, tmp_pat
     inputs = rng.normal(size=(50, 4, 1))
     np.savez(Path(path).parent / "trials.npz", inputs=inputs, targets=inputs.sum(axis=1))
     first = answer("forecast", path, "--out", tmp_path / "answer")
+    assert [choice["setting"] for choice in first.pop("chosen")] == ["goal"]  # the written study states it
     assert answer("forecast", tmp_path / "answer" / "study.toml") == first
 
 

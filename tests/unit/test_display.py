@@ -15,8 +15,18 @@ from matplotlib.figure import Figure
 
 import learncast as lc
 from learncast import OutOfTime
-from learncast.display import DISPLAY_SECONDS, Displayable, HtmlRepr, Table, facts, format_interval
+from learncast.display import (
+    DISPLAY_SECONDS,
+    Displayable,
+    HtmlRepr,
+    Table,
+    facts,
+    format_interval,
+    format_loss,
+    format_number,
+)
 from learncast.report import report_of
+from learncast.results import Steps
 
 HOSTILE = "<script>alert(1)</script> & 'more'"
 TARGET = lc.tasks.integration(steps=10)
@@ -103,7 +113,24 @@ def test_report_of_a_command_and_html_repr_have_the_same_tables():
     }
     answer = planned(Study.from_dict(raw, folder=None, source="here"))
     assert list(answer.tables[:2]) == list(PLAN._html_repr().tables)
-    assert answer.lead == PLAN.summary
+    assert answer.lead.replace("\n\n", " ") == PLAN.summary
+
+
+def test_the_html_repr_of_a_recorded_forecast_has_the_interval_and_the_tables_of_its_report():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((120, 10, 3))
+    task = lc.Task.from_samples(x, x.sum(axis=1) + rng.standard_normal((120, 3)))
+    network = lc.LinearRNN.random(3, 8, 3, recurrence=0.9, scale=0.1, rng=1)
+    single = lc.forecast(task, network, learning_rate=5e-3)
+    stages = [lc.Stage(task.renamed("first"), 0.5), lc.Stage(task, 0.9)]
+    for found in (single, lc.follow(stages, network, learning_rate=5e-3)):
+        own, within = found.report(), format_interval(found.steps.interval)
+        assert within
+        assert within in own.lead
+        assert within in repr(found)
+        content = found._repr_html_()
+        assert html.escape(own.lead) in content
+        assert [table for table in own.tables if f"<h4>{html.escape(table.title)}</h4>" not in content] == []
 
 
 def test_a_saving_below_two_percent_is_not_recommended():
@@ -182,8 +209,8 @@ def test_a_page_gives_the_answer_the_figure_the_doubt_and_the_details_in_this_or
     assert places == sorted(places)
     lead = page.partition('class="lead">')[2].partition("</p>")[0]
     report = PLAN.report()
-    assert report.lead.startswith(html.unescape(lead))
-    assert len(html.unescape(lead)) <= 200 < len(report.lead)
+    assert html.unescape(lead) == report.lead.partition("\n\n")[0]
+    assert len(lead) < len(report.lead)
 
 
 @pytest.mark.parametrize(
@@ -191,13 +218,41 @@ def test_a_page_gives_the_answer_the_figure_the_doubt_and_the_details_in_this_or
     [
         (None, ""),
         ((11709.24, 22046.01), "11,709 to 22,047"),
-        ((-120.5, -100.4), "-120.5 to -100.4"),
+        ((-120.5, -100.4), "-121 to -100"),
         ((41.5, 120.3), "41 to 121"),
         ((5.0, 5.0), ""),
-        ((41.52, 99.5), "41.5 to 99.5"),
+        ((0.0393, 25.42), "0 to 26"),
+        ((41.52, 99.5), "41 to 100"),
         ((3.0, math.inf), "3 to never"),
         ((math.nan, 500.5), "unknown to 501"),
     ],
 )
-def test_ends_of_an_interval_of_steps_are_whole_from_100_on(interval, shown):
+def test_ends_of_an_interval_of_steps_are_whole(interval, shown):
     assert format_interval(interval) == shown
+
+
+def test_a_table_is_stated_by_its_columns():
+    table = Table.of(
+        "Losses", {"step": ([0, 1000], "{:,}".format), "loss": (np.array([0.5, 1e-9]), format_loss)}, ["n"]
+    )
+    assert table == Table("Losses", ("step", "loss"), [("0", "0.5"), ("1,000", "1e-09")], ["n"])
+    with pytest.raises(ValueError):  # columns of different lengths
+        Table.of("Losses", {"step": ([0, 1], str), "loss": ([0.5], str)})
+
+
+def test_counts_have_neither_empty_intervals_nor_decimals_nor_unknown_parts():
+    assert str(Steps(1.0, 0.7, low=1.0, high=1.0)) == "1 step"
+    assert format_number(1_690_266_931.2) == "1,690,266,931"
+    task = lc.tasks.integration(steps=10)
+    shown = repr(lc.forget([task, task.varied(target_strength=0.5).renamed("later")], NETWORK, learning_rate=1e-3))
+    assert "nan" not in shown
+    assert "inf descent" not in shown
+
+
+def test_a_report_has_a_repr_and_an_html_repr_of_its_own():
+    report = PLAN.report()
+    assert "lambda" not in repr(report)
+    assert "\n" not in repr(report)
+    content = report._repr_html_()
+    assert html.escape(report.lead) in content
+    assert 'src="data:image/png' in content

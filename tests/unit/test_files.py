@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -150,6 +152,63 @@ def test_drafts_of_dead_processes_are_removed(tmp_path):
     started[1].communicate("")
     assert sorted(content(tmp_path / "here")) == ["0", "1", "2", "3", "4", "5", "6", "7", "a"]
     assert names(tmp_path) == ["here"]
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_folder_that_is_a_mount_point_is_filled(tmp_path, monkeypatch, beside):
+    """As on Linux, nothing can be renamed or linked across the mount; beside it, writing may be forbidden too."""
+    mount = tmp_path / "mount"
+    files.write_file(mount / "notes", "mine")
+
+    def within(path):
+        return mount in Path(path).resolve().parents
+
+    def across(real):
+        def call(one, other, *rest, **options):
+            if within(one) != within(other):
+                raise OSError(errno.EXDEV, "Invalid cross-device link", str(one))
+            return real(one, other, *rest, **options)
+
+        return call
+
+    real = Path.mkdir
+    monkeypatch.setattr(os, "replace", across(os.replace))
+    monkeypatch.setattr(os, "link", across(os.link))
+    monkeypatch.setattr(files, "exchange", lambda one, other: False)
+    if not beside:
+
+        def mkdir(path, *args, **options):
+            if not within(path) and not path.is_dir():
+                raise OSError(errno.EROFS, "Read-only file system", str(path))
+            real(path, *args, **options)
+
+        monkeypatch.setattr(Path, "mkdir", mkdir)
+    files.check_writable(mount)
+    with files.draft_folder(mount) as draft:
+        (draft / "a").write_text("new")
+        real(draft / "deep")
+        (draft / "deep" / "b").write_text("new")
+    assert names(mount) == ["a", "deep", "notes"]
+    assert names(mount / "deep") == ["b"]
+    assert names(tmp_path) == ["mount"]
+
+
+def test_errors_name_the_path_that_was_given_and_are_found_before_the_work(tmp_path, monkeypatch):
+    def refuse(path, *args, **options):
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    monkeypatch.chdir(tmp_path)
+    for path in ("new", "deep/new"):
+        with pytest.raises(OSError) as error:
+            files.check_writable(path)
+        assert error.value.filename == path
+
+
+def test_an_error_of_a_file_names_it_and_not_its_draft(tmp_path):
+    with pytest.raises(FileNotFoundError) as error, files.draft_of(tmp_path / "a") as draft:
+        draft.read_text()
+    assert error.value.filename == str(tmp_path / "a")
 
 
 @pytest.mark.slow

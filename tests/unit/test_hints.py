@@ -33,6 +33,13 @@ def test_a_missing_name_suggests_the_one_that_exists(name, meant):
         (lambda **k: lc.advise(None, None, **k), "lr", "training"),
         (lambda **k: lc.advise(None, None, **k), "epochs", "terms"),
         (lambda **k: lc.advise(None, **k), "X", "target"),
+        (lambda **k: lc.Terms(0.9, **k), "max_stage", "max_stages"),
+        (lambda **k: lc.Stage(TASK, **k), "gaol", "goal"),
+        (lambda **k: lc.Task.from_samples(None, None, **k), "centr", "centre"),
+        (lambda **k: lc.tasks.integration(**k), "step", "steps"),
+        (lambda **k: lc.LinearRNN.aligned(**k), "hidden_units", "hidden_size"),
+        (lambda **k: lc.TwoLayer.random(1, 2, 1, **k), "scal", "scale"),
+        (lambda **k: lc.Deep.random(1, (2,), 1, **k), "scal", "scale"),
     ],
 )
 def test_a_keyword_by_another_name_is_explained(call, keyword, meant):

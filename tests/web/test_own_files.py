@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import learncast
-from learncast import LinearRNN, Task
+from learncast import Task
+from learncast.planning.summary import recommendation
 from learncast.web import all_panels
 
 
@@ -74,12 +75,12 @@ def test_dropped_trials_are_forecast_and_planned(visit, trials):
     visit.page.wait_for_selector('[data-chart="firsts"]', timeout=60_000)
     visit.settled()
     own = Task.from_samples(x, y, name="my trials (1)")
-    network = LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=128, task=own)
+    direct = learncast.forecast(x, y)
     firsts = [Task.from_samples(x, s * y, name=f"targets × {s:g}") for s in (0.5, 1.5, 2.0, 3.0)]
-    plan = learncast.plan(own, firsts, network, learning_rate=1e-3)
+    plan = learncast.plan(own, firsts, direct.method.network, learning_rate=direct.learning_rate)
     assert visit.reading("direct training") == plan.direct_steps
     assert visit.reading("with the plan") == plan.total
-    assert visit.page.locator("#answer").inner_text() == f"{plan.summary.partition('. ')[0]}."
+    assert visit.page.locator("#answer").inner_text() == recommendation(plan)
     assert visit.page.locator(".examples a[aria-current]").inner_text() == "Your trials"
     assert "recurrence" in visit.page.locator("#form").inner_text()
     assert not visit.page.locator('[data-key="target_strength"]').is_visible()
@@ -119,9 +120,57 @@ def test_an_unreadable_file_gives_an_error_with_its_name(visit, tmp_path):
     (tmp_path / "broken.npz").write_bytes(b"nothing of the kind")
     visit.open("#curriculum")
     visit.page.set_input_files("#file", tmp_path / "broken.npz")
-    visit.page.wait_for_function("() => document.querySelector('#status').textContent.includes('broken.npz must')")
-    assert "/" not in visit.page.locator("#status").inner_text()
-    assert "168" in visit.page.locator("#answer").inner_text()
+    # The error stands in the place of the answer, and the old picture fades: it is not the file's.
+    visit.page.wait_for_function("() => document.querySelector('#answer').textContent.includes('broken.npz must')")
+    assert "/" not in visit.page.locator("#answer").inner_text()
+    assert visit.page.locator("#main-chart figure.rejected").count() == 1
+    visit.page.fill("#control-recurrence", "0.95")
+    visit.settled()
+    assert visit.page.locator(".rejected").count() == 0
+
+
+def test_a_rate_that_diverges_is_refused_in_the_place_of_the_answer_and_the_file_is_kept(visit, trials):
+    visit.open("#generalise")
+    drop(visit, trials[0])
+    visit.page.wait_for_function("() => document.querySelector('#status').textContent.startsWith('Opened')")
+    visit.settled()
+    best = visit.reading("best stop")
+    rate = float(visit.page.locator("#control-learning_rate").input_value())
+    visit.page.fill("#control-learning_rate", str(1e4 * rate))
+    visit.page.press("#control-learning_rate", "Tab")
+    visit.page.wait_for_selector("#main-chart figure.rejected")
+    assert visit.page.locator("#answer").inner_text() == visit.page.locator(".part .note.error").text_content()
+    visit.page.fill("#control-learning_rate", str(rate))
+    visit.page.press("#control-learning_rate", "Tab")
+    visit.settled()
+    assert visit.page.locator(".rejected").count() == 0
+    # The field holds six digits of the rate.
+    assert visit.reading("best stop") == pytest.approx(best, rel=0.1)
+
+
+def test_another_example_does_not_keep_the_curves_of_the_earlier_one(visit):
+    visit.open("#curriculum")
+    visit.page.fill("#control-learning_rate", "0.0011")
+    visit.settled()
+    previous = "plot => plot.data.filter(trace => trace.meta === 'previous').length"
+    assert visit.plot("race").evaluate(previous) == 2
+    ends = "plot => plot._fullLayout.yaxis.range[1]"
+    alone = visit.plot("race").evaluate(ends)
+    assert alone < 120  # the earlier curves do not widen the axes
+    visit.page.click(".examples a >> text=Stop early")
+    visit.settled()
+    assert visit.plot("race").evaluate(previous) == 0
+
+
+def test_the_first_picture_of_a_sum_of_parts_is_its_loss(visit):
+    visit.open("#curriculum")
+    visit.page.click(".examples a >> text=A sum of parts")
+    visit.settled()
+    assert visit.page.locator('#main-chart [data-chart="loss"] .plot .trace').count() > 0
+    visit.page.click(".examples a >> text=It hurts")
+    visit.settled()
+    assert visit.page.locator('#main-chart [data-chart="race"]').count() == 1
+    assert visit.page.locator('.part [data-chart="loss"]').count() == 1
 
 
 def test_a_dropped_window_is_shown(visit, saved_window):
@@ -185,3 +234,18 @@ def test_the_request_holds_the_settings_of_the_address(visit):
     visit.open("#curriculum?recurrence=0.5&pin_value=none")
     state = json.loads(sent[-1])
     assert (state["recurrence"], state["pin_value"], state["data"]) == (0.5, None, None)
+
+
+def test_a_saved_study_reopens_its_settings(visit):
+    visit.open("#curriculum?family=composed&angle=60&learning_rate=0.01&accuracy=0.95")
+    steps = visit.reading("with the plan")
+    with visit.page.expect_download() as download:
+        visit.page.click("#study")
+    visit.open("#curriculum")
+    assert visit.page.locator('[data-reading="with the plan"]').count() == 0
+    drop(visit, Path(download.value.path()), "mine.toml")
+    visit.page.wait_for_selector('[data-reading="with the plan"]', timeout=60_000)
+    visit.settled()
+    assert "angle=60" in visit.page.url
+    assert visit.reading("with the plan") == steps
+    assert visit.errors == []

@@ -24,6 +24,12 @@ curricula = [
     for s in stops
 ]
 
+print(
+    f"The best stop is at {plan.best.stages[0].accuracy:.0%}: "
+    f"{plan.total:.0f} steps in all, where direct training takes "
+    f"{plan.direct_steps:.0f}."
+)
+
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 ax.plot(
     100 * stops,
@@ -36,8 +42,9 @@ ax.plot(
     100 * plan.best.stages[0].accuracy,
     plan.total,
     "*",
-    color="black",
-    markersize=12,
+    color=lc.figures.COLOURS[7],
+    markeredgecolor="0.01",
+    markersize=14,
     label="plan",
 )
 ax.set(

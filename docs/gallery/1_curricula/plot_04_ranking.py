@@ -3,7 +3,8 @@ Rank a pool of candidates
 =========================
 
 Twelve tasks could be trained before the target. A step costs in proportion to the length of its trials, and each change of
-task costs as much as twenty steps on the target. Each bar is the cost of the best plan with one candidate.
+task costs as much as twenty steps on the target. Each bar is the cost of the best plan with one candidate: T is the
+number of time steps of its trials, the factor the strength of its targets.
 """
 
 from itertools import product
@@ -19,7 +20,7 @@ pool = [
     lc.tasks.integration(
         steps=steps,
         target_strength=[strength] * 2,
-        name=f"{steps} steps, x{strength}",
+        name=f"T = {steps}, × {strength:g}",
     )
     for steps, strength in product([10, 25, 50], [0.6, 1.0, 1.5, 2.0])
 ]

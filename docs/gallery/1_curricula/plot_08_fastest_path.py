@@ -25,6 +25,12 @@ network = lc.LinearRNN.aligned(recurrence=0.9, initial=start**0.5, hidden_size=1
 route = lc.plan(
     target, pool, network, learning_rate=rate, terms=lc.Terms(0.75, max_stages=3)
 ).flow_route
+total = sum(route.durations) + route.rest
+direct = lc.forecast(target, network, learning_rate=rate, goal=0.75)
+print(
+    f"The fastest path takes {total:.0f} steps of the flow, "
+    f"training on the target only {direct.steps.flow:.0f}."
+)
 
 strength = np.linspace(0.0, 3.2, 200)
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")

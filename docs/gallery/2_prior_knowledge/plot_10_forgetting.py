@@ -17,7 +17,13 @@ network = lc.TwoLayer.balanced(
     8, 16, living.outputs, scale=0.01, rng=np.random.default_rng(0)
 )
 forecast = lc.forget([living, colours], network, learning_rate=0.05)
-print(forecast.losses().to_pandas().round(3))
+losses = forecast.losses()
+print(losses.to_pandas().round(2))
+before, after = (float(losses.sel(task="living things")[k]) for k in (0, -1))
+print(
+    f"After 'colours' the loss of 'living things' is {after:.2f}, more than the "
+    f"{before:.2f} of the untrained network."
+)
 
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 lc.figures.forgetting_curves(forecast.curves(points=150), ax)

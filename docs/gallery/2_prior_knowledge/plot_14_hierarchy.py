@@ -18,6 +18,10 @@ network = lc.TwoLayer.balanced(
 trajectory = lc.forecast(task, network, learning_rate=0.05).solution.at(
     np.linspace(0, 450, 400)
 )
+strengths = trajectory["strength"].values
+half = trajectory.time[(strengths > strengths[-1] / 2).argmax(axis=0)]
+steps = ", ".join(f"{step:.0f}" for step in half)
+print(f"Modes 1 to {len(half)} are half learned after {steps} steps.")
 
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 lc.figures.mode_strengths(trajectory.dataset, ax)

@@ -2,7 +2,7 @@
 Similarity in the hidden layer
 ==============================
 
-Similarity of eight items in the hidden layer before, during and after learning a hierarchy. Blocks appear in the order in
+Similarity (products of the activities) of eight items in the hidden layer before, during and after learning a hierarchy. Blocks appear in the order in
 which the levels are learned.
 """
 
@@ -20,8 +20,16 @@ times = [0, 60, 140, 500]
 similarity = lc.theory.hidden_similarity(
     solution, times, task.items, task.features.T
 )["hidden_similarity_input"]
+item = np.arange(8)
+pair, half = (item[:, None] // size == item // size for size in (2, 4))
+for time, matrix in zip(times, similarity.values, strict=True):
+    print(
+        f"{time} steps: mean similarity {matrix[pair].mean():.2f} within pairs, "
+        f"{matrix[half & ~pair].mean():.2f} within halves, "
+        f"{matrix[~half].mean():.2f} across"
+    )
 
-_, axes = plt.subplots(1, 4, figsize=(8, 2.6), layout="constrained")
+_, axes = plt.subplots(1, 4, figsize=(8, 2.3), layout="constrained")
 for k, (time, ax) in enumerate(zip(times, axes, strict=True)):
     lc.figures.matrix(
         similarity.isel(time=k),
@@ -30,4 +38,5 @@ for k, (time, ax) in enumerate(zip(times, axes, strict=True)):
         bar=k == 3,
         title=f"{time} steps",
     )
+    ax.set(xlabel="item", ylabel="item" if k == 0 else "")
 plt.show()

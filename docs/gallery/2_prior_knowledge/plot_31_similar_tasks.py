@@ -19,6 +19,10 @@ for angle in np.deg2rad(directions):
     second = lc.tasks.static([[np.cos(angle)], [np.sin(angle)]], name="second")
     table = lc.forget([first, second], network, learning_rate=0.02).losses()
     losses.append(float(table.sel(task="first").isel(stage=-1)))
+print(
+    f"Loss of the first task: {losses[0]:.2f} after the same task, "
+    f"{losses[len(losses) // 2]:.2f} at 45 degrees, {losses[-1]:.2f} at 90 degrees."
+)
 
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 ax.plot(directions, losses, "o-", color=lc.figures.COLOURS[0])

@@ -16,7 +16,7 @@ layers, rate = (2, 3, 4, 5), 2e-3
 task = lc.tasks.static(np.diag([2.0, 1.0]), name="target")
 stronger = lc.tasks.static(np.diag([4.0, 2.0]), name="twice as strong")
 
-_, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+_, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 saved = []
 for number in layers:
     network = lc.Deep.aligned([2] * (number - 1), task=task, initial=0.35)
@@ -31,17 +31,25 @@ for number in layers:
     )
     steps = np.linspace(0, 5000, 400)
     strengths = forecast.solution.at(steps)["strength"].values
-    lines = left.plot(steps, strengths[:, 0], label=f"{number} layers")
-    left.plot(steps, strengths[:, 1], "--", color=lines[0].get_color())
+    lines = ax.plot(steps, strengths[:, 0], label=f"{number} layers")
+    ax.plot(steps, strengths[:, 1], "--", color=lines[0].get_color())
 
-left.set(
+ax.set(
     xlabel="gradient steps",
     ylabel="strength of the mode",
     title="First mode (solid) and second (dashed)",
 )
-left.legend(frameon=False, loc=(0.62, 0.52))
-right.bar([str(number) for number in layers], saved, color=lc.figures.COLOURS[0])
-right.set(
-    xlabel="layers", ylabel="steps saved", title="Pretraining on stronger targets"
+lc.figures.key(ax, below=True, ncols=4)
+plt.show()
+
+# %%
+# Steps that pretraining on the stronger task saves.
+
+_, ax = plt.subplots(figsize=(6, 3.0), layout="constrained")
+bars = ax.bar(
+    [str(number) for number in layers], saved, color=lc.figures.COLOURS[0]
 )
+ax.bar_label(bars, fmt="{:,.0f}")
+ax.set(xlabel="layers", ylabel="steps saved by pretraining")
+ax.margins(y=0.12)
 plt.show()

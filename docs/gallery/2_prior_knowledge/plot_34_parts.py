@@ -42,12 +42,13 @@ for (name, values), style, colour in zip(
     steps.items(), ("s--", "o-", "o-"), ("C1", "grey", "C0"), strict=True
 ):
     ax.plot(angles, values, style, color=colour, label=name)
-    print(name, np.round(values))
+    steps_ = ", ".join(f"{value:.0f}" for value in values)
+    print(f"{name}: {steps_} steps")
 ax.set(
     xlabel="angle between the parts' own inputs (degrees)",
     ylabel="gradient steps",
     ylim=(0, None),
 )
-ax.set_title("0: separate inputs. 90: the same input.")
+ax.set_title("At 90 the inputs would be the same.")
 ax.legend(frameon=False)
 plt.show()

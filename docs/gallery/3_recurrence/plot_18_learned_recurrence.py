@@ -21,13 +21,24 @@ largest = [
     max(abs(np.linalg.eigvals(solution.network_at(t).recurrent_weights)))
     for t in times
 ]
-_, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
-left.plot(times, solution.at(times)["loss"], color=lc.figures.COLOURS[0])
-left.set(xlabel="gradient steps", ylabel="loss", yscale="log")
-right.plot(times, largest, color=lc.figures.COLOURS[0])
-right.axhline(
+print(
+    f"The recurrence grows from {largest[0]:.2f} to {max(largest):.2f} "
+    f"and settles at {largest[-1]:.3f}."
+)
+
+_, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
+ax.plot(times, largest, color=lc.figures.COLOURS[0])
+ax.axhline(
     0.8, color=lc.figures.COLOURS[1], linestyle="--", label="leak of the task"
 )
-right.set(xlabel="gradient steps", ylabel="spectral radius of the recurrence")
-right.legend()
+ax.set(xlabel="gradient steps", ylabel="spectral radius of the recurrence")
+ax.legend()
+plt.show()
+
+# %%
+# The loss falls in the same time.
+
+_, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
+ax.plot(times, solution.at(times)["loss"], color=lc.figures.COLOURS[0])
+ax.set(xlabel="gradient steps", ylabel="loss", yscale="log")
 plt.show()

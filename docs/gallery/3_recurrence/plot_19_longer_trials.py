@@ -23,6 +23,9 @@ for learn, colour in [
         task, network, lc.Training(1e-3, learn=learn)
     ).solution.network_at(20000)
     result = lc.theory.family_extrapolation(learned, task, horizons)
+    print(
+        f"{', '.join(learn)}: {result.unexplained[-1]:.2%} unexplained at 60 steps"
+    )
     ax.plot(
         horizons,
         100 * np.array(result.unexplained),

@@ -24,6 +24,10 @@ for start, colour in zip(
         ).steps
         for pulse in pulses
     ]
+    first, last = np.ravel(times)[[0, -1]]
+    print(
+        f"initial recurrence {start:g}: {first:.0f} steps at lag 0, {last:.0f} at 7"
+    )
     ax.plot(
         lags,
         np.ravel(times),

@@ -4,7 +4,8 @@ Envelopes of five recurrent cells
 
 The envelope is the effective learning rate at each lag: how much of a gradient arrives from that far back. Before training it
 depends on the gates only. GRU and LSTM start with gates near 0.5, and their envelopes decay within a few steps. The three
-other cells start with a gate of 0.05 and decay slowly.
+other cells start with a gate of 0.05 and decay slowly; their envelopes are the same before training, so their lines lie on each
+other.
 """
 
 import matplotlib.pyplot as plt
@@ -50,7 +51,7 @@ cells = {
     "GRU": nn.GRU(4, 24, batch_first=True),
     "LSTM": nn.LSTM(4, 24, batch_first=True),
 }
-styles = iter(["o-", "s--", "^:", "o-", "s--"])
+looks = iter([("-", 7), ("-", 3), ("-", 1.2), ("o-", 2), ("s-", 2)])
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for name, cell in cells.items():
     model = Model(cell)
@@ -60,10 +61,16 @@ for name, cell in cells.items():
         model, inputs, targets, optimizer=optimizer, measurement=measurement
     )
     envelope = result.dataset.isel(layer=0)["envelope"]
+    print(
+        f"{name}: at lag 16 the envelope is "
+        f"{float(envelope.sel(lag=16) / envelope[0]):.1g} of that at lag 1"
+    )
+    style, width = next(looks)
     ax.semilogy(
         envelope["lag"],
         envelope / float(envelope[0]),
-        next(styles),
+        style,
+        linewidth=width,
         markersize=5,
         label=name,
     )

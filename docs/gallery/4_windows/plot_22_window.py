@@ -3,8 +3,12 @@ Learnability window of a GRU
 ============================
 
 A GRU is trained for 60 steps on a task that depends on inputs 2, 6 and 12 steps ago. The window is the largest lag at which
-the gradient has a detectable signal. Blue: compared with the noise at that lag. Orange: compared with the noise of the whole
-gradient, which is what training sees. Grey: range of data without a signal.
+the gradient has a detectable signal. Blue: compared with the noise at the same lag, that is, whether the gradient holds any
+information about that lag. Orange: compared with the noise of the whole gradient, that is, whether one training step can see it.
+Grey: range of data without a signal. Green: the lags of the task.
+
+Neither curve predicts how far training will reach: it adds up many steps, and in tested networks longer windows did not mean that
+longer lags were learned (:doc:`/theory/livi2025`, claims C6 and C9).
 """
 
 import matplotlib.pyplot as plt
@@ -51,9 +55,21 @@ result = windows.window(
     targets,
     optimizer=optimizer,
     measurement=windows.Measurement(lags=list(range(1, 25))),
-    rule=windows.DetectionRule(sample_sizes=[16, 64, 256, 1024, 4096, 16384]),
+    rule=windows.DetectionRule(sample_sizes=[4, 8, 16, 32, 64, 256, 1024, 4096]),
 )
 print(result.summary)
+rate = float(result.dataset["decay_rate"].isel(layer=0))
+print(f"1 / rate of the decay is {1 / rate:.0f} steps.")
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 figures.window_curve(result.dataset.isel(layer=0), ax)
+for lag in (2, 6, 12):
+    ax.axhline(lag, color=figures.COLOURS[2], linewidth=0.8, zorder=0)
+    ax.annotate(
+        f"lag {lag}",
+        (1.01, lag),
+        xycoords=("axes fraction", "data"),
+        va="center",
+        size=7,
+        color=figures.COLOURS[2],
+    )
 plt.show()

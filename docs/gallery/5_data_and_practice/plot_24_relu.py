@@ -20,6 +20,10 @@ methods = [
 ]
 times = [method.solution().time_to(0.95) for method in methods]
 linear = lc.forecast(task, network, learning_rate=2e-3, goal=0.95).steps
+print(f"linear units: {linear.flow:.0f} steps")
+for n, time in zip(trials, times, strict=True):
+    low, high = time.interval
+    print(f"{n} trials: {time.flow_steps:.0f} steps ({low:.0f} to {high:.0f})")
 
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 for n, time in zip(trials, times, strict=True):

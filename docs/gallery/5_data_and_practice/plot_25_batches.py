@@ -17,11 +17,13 @@ network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01)
 plan = lc.plan(
     target, [stronger], network, learning_rate=1e-3, terms=lc.Terms(0.95)
 )
+print(f"full batches: {plan.total:.0f} steps")
 
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 for k, batch in enumerate([16, 64, 256]):
     runs = plan.best.in_batches(batch)
     steps = runs.steps.sum(axis=0)
+    print(f"batches of {batch}: {steps.mean():.0f} +- {steps.std():.0f} steps")
     ax.plot(
         k + np.linspace(-0.15, 0.15, len(steps)),
         steps,

@@ -32,6 +32,10 @@ with tempfile.TemporaryDirectory() as folder:
         steps_to_learn, grid, store=f"{folder}/store", executor="in-process"
     )
     steps = lc.sweep.gather(f"{folder}/store")["value"]
+print(
+    f"From {int(steps.min())} steps (large weights, strong recurrence) "
+    f"to {int(steps.max())} (small weights, weak recurrence)."
+)
 
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 steps.transpose("initial", "recurrence").plot(

@@ -30,7 +30,7 @@ def gap(rate):
 rates = np.array([8e-3, 4e-3, 2e-3, 1e-3, 5e-4])
 gaps = np.array([gap(rate) for rate in rates])
 fit = linregress(np.log(rates), np.log(gaps))
-print(f"fitted order {fit.slope:.2f} +- {fit.stderr:.2f}")
+print(f"The fitted slope is {fit.slope:.2f} +- {fit.stderr:.2f}.")
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 ax.loglog(rates, gaps, "o", color=lc.figures.COLOURS[0], label="measured")
 ax.loglog(rates, gaps[-1] * rates / rates[-1], "k:", label="slope 1")

@@ -19,10 +19,13 @@ rates = {"gd": 5e-3, "momentum": 5e-4, "adam": 1e-2, "adamw": 1e-2}
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 for name, rate in rates.items():
     run = lc.descend(task, network, lc.Training(rate, optimizer=name), steps=500)
+    loss = run.at(range(501))["excess_loss"].values.clip(min=1e-12)
+    learned = int((loss < 0.01 * loss[0]).argmax())
+    print(f"{name}: 99% of the excess loss is gone after {learned} steps")
     ax.semilogy(
-        run.at(range(501))["excess_loss"].clip(min=1e-12),
-        label=f"{name}, learning rate {rate:g}",
+        loss,
+        label=f"{name}, rate {rate:g}",
     )
 ax.set(xlabel="steps", ylabel="excess loss", ylim=(1e-8, None))
-ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+lc.figures.key(ax, below=True, ncols=2)
 plt.show()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import difflib
 import inspect
 import math
+import tomllib
 from collections.abc import Callable, Iterable
-from functools import partial, wraps
+from functools import cache, partial, wraps
+from importlib.resources import files
 from typing import ParamSpec, TypeVar
 
 Call = ParamSpec("Call")
@@ -122,27 +124,14 @@ def suggestion(word: str, choices: tuple[str, ...]) -> str:
     return f"Did you mean {close!r}?" if close and likeness(close) >= 0.6 else ""
 
 
-#: Names that other libraries use, and what learncast calls them, or the argument that holds them: the first known.
-HABITS = {
-    "lr": "learning_rate training optimizer", "eta": "learning_rate training", "step_size": "learning_rate training",
-    "learning_rate": "training optimizer", "optim": "optimizer training", "optimiser": "optimizer training",
-    "optimizer": "training", "batch_size": "batch batching training", "batch": "training", "epochs": "steps terms goal",
-    "n_epochs": "steps terms goal", "num_epochs": "steps terms goal", "iterations": "steps terms goal",
-    "max_steps": "steps terms", "steps": "terms", "hidden": "hidden_size", "n_hidden": "hidden_size",
-    "tolerance": "goal", "y": "targets target", "X": "inputs target", "inputs": "target", "targets": "target",
-    "data": "inputs target", "model": "network", "net": "network model", "network": "model",
-    "random_state": "seed rule", "seed": "rule", "criterion": "loss measurement training",
-    "loss_fn": "loss measurement training",
-    "loss": "measurement training", "lags": "measurement", "control": "measurement", "threshold": "rule",
-    "batch_first": "batching", "accuracy": "goal", "pool": "candidates", "tasks": "candidates",
-    "fit": "forecast", "predict": "forecast", "simulate": "descend", "train": "training", "curriculum": "plan",
-    "Optimizer": "Training", "RNN": "LinearRNN", "MLP": "TwoLayer", "load": "tasks", "Dataset": "Task",
-}  # fmt: skip
+@cache
+def _habits() -> dict[str, str]:
+    return tomllib.loads(files("learncast._core").joinpath("habits.toml").read_text(encoding="utf-8"))
 
 
 def habit(word: str, known: Iterable[str]) -> str:
     """Return "Did you mean ...?" if a known name stands for a name of other libraries, else an empty string."""
-    meant = next((name for name in HABITS.get(word, "").split() if name in known), "")
+    meant = next((name for name in _habits().get(word, "").split() if name in known), "")
     return f"Did you mean {meant!r}?" if meant else ""
 
 
@@ -161,13 +150,14 @@ def check_keywords(given: Iterable[str], known: tuple[str, ...]) -> None:
 def hinted(function: Callable[Call, Result]) -> Callable[Call, Result]:
     """Let a function refuse arguments given twice, and unknown keywords with a hint on what they are called here."""
     parameters = inspect.signature(function).parameters
-    known, is_open = tuple(parameters), any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    known = tuple(key for key in parameters if key not in ("self", "cls"))
+    is_open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
     @wraps(function)
     def call(*args: Call.args, **options: Call.kwargs) -> Result:
         if not is_open:
             check_keywords(options, known)
-        twice = [key for key in known[: len(args)] if key in options]
+        twice = [key for key in tuple(parameters)[: len(args)] if key in options]
         if twice:
             raise UnknownKeyword(f"{twice[0]} is given twice, by place and by name.", field=twice[0])
         return function(*args, **options)

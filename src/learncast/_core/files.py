@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import secrets
@@ -34,12 +35,24 @@ def draft_of(path: str | os.PathLike[str], *, sole: bool = False, durable: bool 
     # A tempfile would be private; the renamed file must have the usual permissions.
     draft = target.with_name(f".{target.name}.part" if sole else f".{target.name}.{secrets.token_hex(4)}.part")
     try:
-        yield draft
-        if durable:
-            sync(draft)
-        replace(draft, target)
+        with _naming(path, draft):
+            yield draft
+            if durable:
+                sync(draft)
+            replace(draft, target)
     finally:
         draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def _naming(path: str | os.PathLike[str], draft: Path) -> Iterator[None]:
+    """Let errors of the file system name the path that was asked for, not its draft."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or str(draft) not in str(error.filename):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def write_file(path: str | os.PathLike[str], content: str | bytes) -> Path:
@@ -62,24 +75,64 @@ def draft_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield an empty folder, which at the end becomes `path` together with the other files already there.
 
     If the process is killed, either all files are the old ones or all are the new ones. Files are renamed one by one
-    if folders cannot be swapped: `path` holds folders or is the working folder, or the file system cannot swap.
+    if folders cannot be swapped: `path` holds folders, is the working folder or a mount point, or the file system
+    cannot swap.
     """
+    target = Path(path).absolute()
+    draft = _new_draft(path)
+    try:
+        with _naming(path, draft):
+            yield draft
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not target.is_dir():
+                replace(draft, target)
+            elif not _swapped(draft, target):
+                for file in sorted(draft.iterdir()):
+                    _move(file, target / file.name)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise if files cannot be written to a folder, which need not exist."""
+    _new_draft(path).rmdir()
+
+
+def _new_draft(path: str | os.PathLike[str]) -> Path:
+    """Make an empty folder beside the folder `path`, or in it if nothing can be written beside it."""
     target = Path(path).absolute()
     # In the nearest existing folder, so that a failure leaves no new folder behind.
     parent = next(folder for folder in target.parents if folder.is_dir())
+    try:
+        return _draft_in(parent, target)
+    except OSError as error:
+        if not target.is_dir():
+            raise OSError(error.errno, error.strerror, str(path)) from error
+    with _naming(path, target):
+        return _draft_in(target, target)
+
+
+def _draft_in(parent: Path, target: Path) -> Path:
     _remove_dead_drafts(parent, target.name)
     draft = parent / f".{target.name}.{_PROCESS}.{secrets.token_hex(4)}.part"
     draft.mkdir()
+    return draft
+
+
+def _move(source: Path, target: Path) -> None:
+    """Rename a file or folder; between mounts, copy it beside the target first."""
     try:
-        yield draft
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if not target.is_dir():
-            replace(draft, target)
-        elif not _swapped(draft, target):
-            for file in sorted(draft.iterdir()):
-                replace(file, target / file.name)
+        return replace(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+    copy = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, copy)
+        replace(copy, target)
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        if copy.exists():
+            shutil.rmtree(copy, ignore_errors=True) if copy.is_dir() else copy.unlink()
 
 
 #: Identifies this process among all that may write to one file system.

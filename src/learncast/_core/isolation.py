@@ -6,17 +6,18 @@ the process or make it allocate any amount of memory. A child process that crash
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pickle
-import select
 import signal
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -157,52 +158,41 @@ def _answer(read: Callable[..., object], arguments: tuple[object, ...], limits: 
 
 def _forked(read: Callable[..., object], arguments: tuple[object, ...], limits: _Limits) -> bytes:
     """Ask a fork of this process: it starts within milliseconds, as every library is already imported."""
-    receiver, sender = os.pipe()
+    receiver, sender = Pipe(duplex=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # other threads: the child only reads and ends
         child = os.fork()
     if child == 0:
         _serve_fork(sender, read, arguments, limits)
-    os.close(sender)
-    content = None
+    sender.close()
+    content = b""
     try:
-        content = _received(receiver, limits)
+        if not receiver.poll(PATIENCE * limits.seconds):
+            raise limits.late()
+        with contextlib.suppress(EOFError, OSError):  # it ended before its answer did
+            content = receiver.recv_bytes()
     finally:  # also after Ctrl-C
-        os.close(receiver)
-        if content is None:
-            os.kill(child, signal.SIGKILL)
+        receiver.close()
+        if not content:
+            os.kill(child, signal.SIGKILL)  # without effect if it has ended
         _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         raise limits.ended(os.WTERMSIG(status))
     return content
 
 
-def _serve_fork(sender: int, read: Callable[..., object], arguments: tuple[object, ...], limits: _Limits) -> None:
+def _serve_fork(
+    sender: Connection, read: Callable[..., object], arguments: tuple[object, ...], limits: _Limits
+) -> None:
     """Write the answer to a pipe and end the process without running the parent's exit handlers."""
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         silent = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silent, 2)  # libraries print while they abort
-        content = memoryview(_answer(read, arguments, limits))
-        while content:
-            content = content[os.write(sender, content) :]
+        sender.send_bytes(_answer(read, arguments, limits))
     finally:
         os._exit(0)
-
-
-def _received(receiver: int, limits: _Limits) -> bytes:
-    """Everything that the child writes until it closes the pipe."""
-    parts: list[bytes] = []
-    end = time.monotonic() + PATIENCE * limits.seconds
-    while True:
-        ready, _, _ = select.select([receiver], [], [], max(end - time.monotonic(), 0.0))
-        if not ready:
-            raise limits.late()
-        part = os.read(receiver, 2**20)
-        if not part:
-            return b"".join(parts)
-        parts.append(part)
 
 
 def _spawned(read: Callable[..., object], arguments: tuple[object, ...], limits: _Limits) -> bytes:

@@ -115,6 +115,12 @@ def listed(names: Iterable[object]) -> str:
     return ", ".join(words[:MOST_NAMES]) + more or "none"
 
 
+def natural_key(name: object) -> tuple[list[str | tuple[int, str]], str]:
+    """Return a sort key that puts run2 before run10: alternating words and numbers, which may have any length."""
+    parts = [part.lstrip("0") if k % 2 else part for k, part in enumerate(re.split(r"(\d+)", str(name)))]
+    return [(len(part), part) if k % 2 else part for k, part in enumerate(parts)], str(name)
+
+
 def tables_of(path: Path, what: str, *, most_bytes: int | None = None) -> dict[str, object]:
     """Return the tables of a TOML file after checking its size and depth; `what` names the file in errors."""
     size, most = file_size(path, what), allowed(most_bytes, default=MOST_TEXT)

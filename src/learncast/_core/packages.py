@@ -32,6 +32,8 @@ def package(name: str, purpose: str, *, extra: str) -> Any:
         return import_module(name)
     except ImportError as error:
         root = name.partition(".")[0]
+        if not isinstance(error, ModuleNotFoundError) or error.name != root:
+            raise  # it is installed, and its import was interrupted or fails
         raise InvalidSpec(f"{root} must be installed {purpose}: {install(extra)}.", field=root) from error
 
 

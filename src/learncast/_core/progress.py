@@ -159,6 +159,8 @@ def noticed(what: str) -> Callable[[Callable[Call, Result]], Callable[Call, Resu
     return decorate
 
 
+#: Least share from which the time left is estimated: the first part of the work says little about the rest.
+LEAST_ESTIMATED = 0.1
 #: Largest share that is shown: what follows the last report takes time too.
 MOST_SHOWN = 0.99
 
@@ -182,7 +184,8 @@ class _Report:
         left = spent * (1 - share) / share
         if spent + left >= self.least or math.isfinite(self.last):
             self.last = here
-            self.show(min(share, MOST_SHOWN), self.note or f"about {duration(left)} left")
+            about = f"about {duration(left)} left" if share >= LEAST_ESTIMATED else "estimating the time left"
+            self.show(min(share, MOST_SHOWN), self.note or about)
 
     def show(self, share: float, left: str) -> None:
         """Report the fraction done and the time left."""

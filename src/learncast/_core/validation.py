@@ -87,6 +87,13 @@ def between(name: str, value: object, low: float, high: float) -> float:
     return number
 
 
+def flag(name: str, value: object) -> bool:
+    """Return `value` as a bool."""
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidSpec(f"{name} must be True or False, got {brief(value)}.", field=name)
+    return bool(value)
+
+
 def count(name: str, value: object, *, least: int = 1) -> int:
     """Return `value` as an integer of at least `least`."""
     number = _number(name, value)
@@ -132,6 +139,8 @@ def one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
 
 def _number(name: str, value: object) -> float:
     try:
+        if isinstance(value, bool | np.bool_):
+            raise TypeError
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         raise InvalidSpec(f"{name} must be a number, got {brief(value)}.", field=name) from error

@@ -166,20 +166,21 @@ class Advice(Result, Reported, Displayable):
 
     @property
     def lines(self) -> dict[str, str]:
-        """The advice in short: what to do, the rate, help, cost and what to expect."""
+        """The advice in short: what to do until which goal, the rate, help, cost and what to expect."""
         a = self.dataset.attrs
         given, rate = float(a["given_rate"]), self.learning_rate
         do = f"{self.dataset['words'].sel(plan=self.recommended).item()} at learning rate {rate:.3g}"
         found = f"{rate:.3g}, as given" if rate == given else f"{rate:.3g} instead of the given {given:.3g}"
         tried = f"; pilots compared {len(self.dataset['pilot_rate'])} rates" if self.pilot_steps else ""
         clipped = f", gradients clipped at norm {a['clip']:g}" if np.isfinite(a["clip"]) else ""
-        cost = f"{self.pilot_steps} gradient steps for the pilots"
+        cost = f"{self.pilot_steps} gradient steps for the pilots" if self.pilot_steps else "no pilots were run"
         if "run_steps" in a:
             each = zip(_listed(a["run_stages"]), a["run_stage_steps"], strict=True)
             stages = ", ".join(f'{steps} on "{name}"' for name, steps in each if steps)
             cost += f"; {a['run_steps']} of training ({stages}; {a['run_status']})"
         return {
             "do": f"{do}.",
+            "goal": f"{a['goal']} on the target.",
             "rate": f"{found}{clipped}{tried}.",
             "help": str(a["help"]),
             "cost": f"{cost}.",
@@ -192,7 +193,7 @@ class Advice(Result, Reported, Displayable):
 
     @property
     def lines_table(self) -> Table:
-        """Rate, help, cost and expectation as a table."""
+        """Goal, rate, help, cost and expectation as a table."""
         return Table("In short", ("", ""), [(name, text) for name, text in self.lines.items() if name != "do"])
 
     def _plot(self) -> Plot:
@@ -290,7 +291,14 @@ class Advice(Result, Reported, Displayable):
     def summary(self) -> str:
         """The advice in one paragraph."""
         a = self.lines
-        parts = [a["do"], f"Rate: {a['rate']}", f"Help: {a['help']}", f"Cost: {a['cost']}", a["expect"]]
+        parts = [
+            a["do"],
+            f"Goal: {a['goal']}",
+            f"Rate: {a['rate']}",
+            f"Help: {a['help']}",
+            f"Cost: {a['cost']}",
+            a["expect"],
+        ]
         return " ".join([*parts, *self.warnings])
 
     def __repr__(self) -> str:

@@ -73,8 +73,12 @@ def _surrogate_advice(forecaster: Forecaster, plans: dict[str, AdvisedPlan], tar
     conditions = sorted((AdviceValidity(*pair) for pair in measured.items()), key=lambda one: not one.condition.binding)
     failed = [(one.name, one.condition) for one in conditions if not one.holds]
     kept = [name for name, plan in plans.items() if math.isfinite(plan.score)][:SHORTLIST] or [DIRECT]
-    saved = f"forecast {plans[kept[0]].score:.2f} of direct training"
-    helps = "no easier task is forecast to save steps" if kept[0] == DIRECT else saved
+    best = plans[kept[0]]
+    helps = f"the linear surrogate of the model takes {best.score:.2f} of the time of direct training with this plan"
+    if kept[0] == DIRECT:
+        helps = "by the linear surrogate of the model, no other plan saves time"
+    elif best.task == request.target.name and request.rule.adaptive:
+        helps += "; a fresh optimiser no longer divides its steps by the size of the first, large gradients"
     return advice_of(
         request,
         None,
@@ -84,8 +88,9 @@ def _surrogate_advice(forecaster: Forecaster, plans: dict[str, AdvisedPlan], tar
         warnings=[f"{name}: {one.otherwise}; {one.remedy}." for name, one in failed],
         target_loss=float(target_loss),
         kind=surrogate.kind,
-        help=f"{helps}, by the linear surrogate of the model.",
-        expect="At small rates, the order of plans is reliable for tasks that a linear map solves; no step counts.",
+        help=f"{helps}.",
+        expect="The order of the plans, at small rates and for tasks that a linear map solves; the times are relative, "
+        "and no steps of your model are counted.",
     )
 
 

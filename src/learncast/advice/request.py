@@ -112,7 +112,7 @@ class Request:
         if not isinstance(meant, Explained | Loss | TrialGoal):
             kinds = "Explained, Loss, DecisionAccuracy or Measured"
             raise InvalidSpec(f"goal must be {kinds}, got {type(meant).__name__}.", field="goal")
-        first, *others = _named_sources(target, candidates)
+        first, *others = _named_sources(target, candidates, LossFunction.read(training.loss))
         request = cls(model, first, tuple(others), meant, training)
         _ = request.rule  # an optimiser that cannot be used is refused before any work
         if isinstance(meant, Loss) and meant.function is None:
@@ -196,7 +196,9 @@ def _check_model(model: object) -> None:
             raise InvalidSpec(f"The weights of the model must be finite, got NaN or infinity in {name}.", field="model")
 
 
-def _named_sources(target: Trials, candidates: Mapping[str, Trials] | Iterable[Trials]) -> list[Source]:
+def _named_sources(
+    target: Trials, candidates: Mapping[str, Trials] | Iterable[Trials], loss: LossFunction
+) -> list[Source]:
     """Return the trials of target and candidates with unique names."""
     if isinstance(candidates, str | bytes) or not isinstance(candidates, Mapping | Sequence):
         raise InvalidSpec("candidates must be a list or a mapping of tasks.", field="candidates")
@@ -204,7 +206,8 @@ def _named_sources(target: Trials, candidates: Mapping[str, Trials] | Iterable[T
     sources: list[Source] = []
     for place, (name, given) in enumerate([(None, target), *named]):
         usual = "target" if place == 0 else f"candidate {place}"
-        source = Source.of(given, where=f" of {usual}" if name is None else f" of candidate {str(name)!r}")
+        where = f" of {usual}" if name is None else f" of candidate {str(name)!r}"
+        source = Source.of(given, where=where, loss=loss)
         base = str(name) if name else usual if source.name in _NAMELESS else source.name
         label, again = base, 2
         while label in {one.name for one in sources}:

@@ -6,9 +6,8 @@ from learncast.figures.page import page as page  # eager: the module of this nam
 __all__, __getattr__, __dir__ = exported(
     __name__,
     {
-        "advice": "advised_training pilot_losses",
-        "cells": "envelopes_by_cell networks_by_cell noise_scales_by_cell tail_indices_by_cell windows_by_cell",
-        "claims": "dial verdicts",
+        "cells": "dial envelopes_by_cell networks_by_cell noise_scales_by_cell tail_indices_by_cell verdicts "
+        "windows_by_cell",
         "curves": "decoupling forgetting_curves held_out_curve item_paths learning_curve learning_curves loss_curve "
         "mode_strengths step_count",
         "maps": "portrait stop_map",
@@ -17,7 +16,7 @@ __all__, __getattr__, __dir__ = exported(
         "look": "COLOURS SAVED THEORY",
         "page": "Figure axis_label composite key label new_axes page png save sheet style svg",
         "profiles": "integration_profiles lag_covariances step_profile",
-        "plans": "curriculum_paths loss_paths plan_scores ranking stop_curve",
+        "plans": "advised_training curriculum_paths loss_paths pilot_losses plan_scores ranking stop_curve",
         "runs": "deviations goal_curves predicted_and_measured stop_curves training_over_theory",
         "schematics": "decoupling_scheme layer_scheme mode_scheme network_scheme tree",
         "windows": "envelope time_scale_histogram time_scale_survival window_curve window_over_training",

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from learncast._core.validation import FloatArray
 from learncast.figures.look import COLOURS, FIRST, GREY, STAGED, THEORY, TRAINED, Look
-from learncast.figures.page import axis_label, key, label, logarithmic, name_time, wrapped
+from learncast.figures.page import axis_label, key, label, logarithmic, name_time, with_key, wrapped
 from learncast.results import Steps
 
 #: Shades of one colour for two modes of one network.
@@ -232,8 +232,7 @@ def forgetting_curves(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes
         ax.plot(times, np.where(stage == k, losses, np.nan), color=colour, linewidth=1.8, label=wrapped(name, 20))
     for k in range(1, int(stage.max()) + 1):
         ax.axvline(times[np.argmax(stage == k)], color="grey", linewidth=0.8)
-    key(ax)
-    return label(ax, x="training time (gradient steps)", y="loss (solid: in training)", title=title)
+    return with_key(ax, "training time (gradient steps)", "loss (solid: in training)", title)
 
 
 def held_out_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
@@ -277,8 +276,7 @@ def held_out_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     top = np.nanmax(np.where(np.isfinite(live["held_out"]), live["held_out"], np.nan))
     ax.set_ylim(0.0, 1.15 * max(top, float(dataset["loss_high"])))
     logarithmic(ax)
-    key(ax, below=True, ncols=2)
-    return label(ax, x="training time (gradient steps)", y="loss", title=title)
+    return with_key(ax, "training time (gradient steps)", "loss", title, below=True, ncols=2)
 
 
 def learning_curves(

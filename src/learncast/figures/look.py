@@ -54,7 +54,7 @@ LOSSES = _scale("losses", "even", "lost-some", "lost-most")
 ON_LIGHT, ON_DARK = "0.01", "0.99"
 #: Keyword arguments of a matplotlib artist.
 Look = dict[str, Any]
-#: Theory is dotted black over coloured training.
+#: Keyword arguments of a curve of the theory: dotted black, to be drawn over coloured training.
 THEORY: Look = {"color": "black", "linestyle": (0, (1, 1.2)), "linewidth": 1.3}
 #: Training, drawn under the theory.
 TRAINED: Look = {"linewidth": 2.4, "alpha": 0.7}

@@ -10,6 +10,7 @@ from matplotlib.contour import QuadContourSet
 from matplotlib.lines import Line2D
 from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
+from matplotlib.ticker import StrMethodFormatter
 
 from learncast._core.validation import FloatArray
 from learncast.figures.look import COLOURS, DIRECT, ON_LIGHT, SAVED, Look
@@ -28,18 +29,14 @@ EDGED: Look = {"path_effects": [withStroke(linewidth=2.6, foreground=ON_LIGHT)]}
 
 
 def portrait(
-    dataset: xr.Dataset,
-    ax: Axes,
-    *,
-    target_value: float | None = None,
-    clip: float = 99.0,
-    y: str | None = None,
-    title: str = "",
+    dataset: xr.Dataset, ax: Axes, *, target_value: float | None = None, y: str | None = None, title: str = ""
 ) -> Axes:
     """Draw the steps saved over a task parameter and the stopping accuracy of the first task.
 
-    Blue saves and red costs, each on its own scale; white breaks even (black contour). The dotted grey line is the
-    parameter of the target. On the yellow line the first task ends at the optimum of the target.
+    Blue saves and red costs, each on its own scale; white breaks even (black contour). The colours of costs saturate at
+    the 99th percentile of |speedup|, as an arrow at the end of the scale shows. The dotted grey line is the parameter
+    of the target. On the yellow line the first task ends at the optimum of the target. A star marks the point that
+    saves most steps of descent. Values that are spaced evenly in their logarithm are drawn so.
 
     Parameters
     ----------
@@ -48,8 +45,6 @@ def portrait(
     ax : Axes
     target_value : float, optional
         Value of the varied parameter for the target.
-    clip : float
-        Percentile of |speedup| at which the colours saturate, as an arrow at the end of the scale shows.
     y : str, optional
         Name of the varied parameter with its unit.
     title : str
@@ -78,10 +73,12 @@ def portrait(
     speedup = dataset["speedup_steps"].values
     finite = np.abs(speedup[np.isfinite(speedup)])
     gains = np.clip(speedup, 0, None)[np.isfinite(speedup)]
-    top = max(float(np.percentile(gains, clip)) if gains.size else 0.0, 1e-9)
-    bottom = max(float(np.percentile(finite, clip)) if finite.size else 0.0, top)
+    top = max(float(gains.max(initial=0.0)), 1e-9)  # what the best curriculum saves is on the scale
+    bottom = max(float(np.percentile(finite, 99.0)) if finite.size else 0.0, top)
     norm = TwoSlopeNorm(0.0, -bottom, top)
-    mesh = ax.pcolormesh(_edges(stops), _edges(values), speedup, cmap=SAVED, norm=norm, rasterized=True)
+    geometric = len(values) > 2 and values.min() > 0 and np.ptp(np.diff(np.log(values))) < 1e-6
+    rows = np.exp(_edges(np.log(values))) if geometric else _edges(values)
+    mesh = ax.pcolormesh(_edges(stops), rows, speedup, cmap=SAVED, norm=norm, rasterized=True)
     known = speedup[np.isfinite(speedup)]
     lines: list[Line2D] = []
     if min(speedup.shape) > 1 and known.size and known.min() < 0 < known.max():
@@ -98,6 +95,14 @@ def portrait(
         own: Look = {"linewidth": 1.4, "linestyle": ":"}
         ax.axhline(target_value, color=OWN, **own)
         lines.append(Line2D([], [], color=DIRECT, **own, label="target's own value"))
+    best = dataset.get("saved_descent_steps")
+    if best is not None and np.nanmax(best.values, initial=0.0) > 0:
+        row, column = np.unravel_index(int(np.nanargmax(best.values)), best.shape)
+        lines += ax.plot(stops[column], values[row], **STAR, linestyle="none", label="saves most")
+    if geometric:
+        ax.set_yscale("log", base=2)
+        ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        ax.set_ylim(rows[0], rows[-1])
     if lines:
         key(ax, handles=lines, below=True, ncols=2)
     below, above = bool(known.size and known.min() < -bottom), bool(known.size and known.max() > top)
@@ -136,6 +141,11 @@ def _round(value: float) -> float:
     return float(np.trunc(value / unit) * unit)
 
 
+def starred(dataset: xr.Dataset) -> str:
+    """Return what the star in a `Plan.stop_portrait` marks: the plan, or the best stop if the plan is another one."""
+    return "this plan" if dataset.attrs.get("plan", 1) else "best stop of this candidate"
+
+
 def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     """Draw the steps saved over the stop of the first task and the accuracy of the target; a star marks the plan.
 
@@ -164,20 +174,22 @@ def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     'steps on stronger'
     >>> plt.close(figure)
     """
-    saving = dataset["saving_steps"].values
+    what = "cost" if "saving_cost" in dataset else "steps"
+    saving = dataset[f"saving_{what}"].values
     finite = np.abs(saving[np.isfinite(saving)])
-    top = max(float(np.percentile(finite, 97)) if finite.size else 0.0, 1e-9)
+    # What the star saves is on the scale.
+    top = max(float(np.percentile(finite, 97)) if finite.size else 0.0, float(np.nanmax(saving, initial=1e-9)))
     x, y = dataset["stop"].values, 1.0 - dataset["accuracy"].values
     mesh = ax.pcolormesh(_edges(x), _edges(y), saving, cmap=SAVED, vmin=-top, vmax=top, rasterized=True)
     place = float(dataset.attrs["stop_steps"]), 1.0 - float(dataset.attrs["accuracy"])
-    marks = ax.plot(*place, **STAR, linestyle="none", label="this plan")
+    marks = ax.plot(*place, **STAR, linestyle="none", label=starred(dataset))
     if finite.size and np.nanmin(saving) < 0 < np.nanmax(saving):
         # Without the first column: not to train the first task neither saves nor costs.
         ax.contour(x[1:], y, saving[:, 1:], levels=[0.0], colors=ON_LIGHT, linewidths=1)
         marks.append(EVEN)
     ax.set_yscale("log")
     clipped = finite.size and float(finite.max()) > top
-    colour_bar(ax, mesh, "steps saved", extend="both" if clipped else "neither")
+    colour_bar(ax, mesh, f"{what} saved", extend="both" if clipped else "neither")
     label(ax, x=wrapped(f"steps on {dataset.attrs['candidate']}", 34), y="tolerance (1 − accuracy)", title=title)
     key(ax, handles=marks, below=True, ncols=2)  # below the label
     return ax

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from learncast.display import format_loss
 from learncast.figures.look import COLOURS, LOSSES, ON_DARK, ON_LIGHT, SAVED, UNSIGNED, Look
-from learncast.figures.page import axis_label, colour_bar, key, label, wrapped
+from learncast.figures.page import axis_label, colour_bar, label, with_key, wrapped
 
 
 def matrix(
@@ -225,8 +225,7 @@ def spectrum(values: NDArray[np.complexfloating], ax: Axes, *, title: str = "") 
     ax.plot(np.cos(angle), np.sin(angle), color="grey", linewidth=0.7, label="unit circle")
     ax.plot(np.real(values), np.imag(values), "o", color=COLOURS[0], alpha=0.6, markeredgewidth=0, label="eigenvalues")
     ax.set_aspect("equal")
-    key(ax, below=True, ncols=2)
-    return label(ax, x="real part", y="imaginary part", title=title)
+    return with_key(ax, "real part", "imaginary part", title, below=True, ncols=2)
 
 
 def _frame(ax: Axes, rows: Sequence[str] | None, columns: Sequence[str] | None) -> None:

@@ -9,7 +9,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from learncast.figures.look import COLOURS, THEORY, Look
-from learncast.figures.page import axis_label, key, label, lettered, name_line
+from learncast.figures.page import axis_label, key, label, lettered, name_line, with_key
 
 #: Colour and marker by kind of hidden units; the colours are close to those of the paper.
 KINDS = {"linear": (COLOURS[1], "o"), "tanh": (COLOURS[0], "s"), "relu": (COLOURS[2], "^")}
@@ -240,5 +240,4 @@ def networks_per_case(predicted: xr.DataArray, networks: xr.DataArray, ax: Axes,
         look: Look = {"color": COLOURS[0], "markersize": 3.5, "alpha": 0.8}
         ax.plot(places + shift, networks.isel(seed=k), "o", **look, label=None if k else "64-unit networks")
     ax.set_xticks(places, [str(name) for name in predicted["case"].values], rotation=30, ha="right")
-    key(ax)
-    return label(ax, x="", y=axis_label(predicted), title=title)
+    return with_key(ax, "", axis_label(predicted), title)

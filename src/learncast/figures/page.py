@@ -28,6 +28,8 @@ from learncast.figures.look import COLOURS, GREY, TOKENS, Look
 
 #: Width and height of a printed page in inches, and its resolution in dots per inch.
 PAGE, LONG, DPI = 7.1, 9.4, 300
+#: Largest width of a figure for narrow screens in inches.
+NARROW = 3.7
 SHEET = Path(__file__).with_name("learncast.mplstyle")
 
 #: Letters of a y label that fit beside an axis.
@@ -37,6 +39,7 @@ T = TypeVar("T")
 
 _CANVAS: ContextVar[SubFigure | None] = ContextVar("canvas", default=None)
 _STYLED: ContextVar[bool] = ContextVar("styled", default=False)
+_STACKED: ContextVar[bool] = ContextVar("stacked", default=False)
 
 
 @cache
@@ -80,6 +83,16 @@ def style() -> Iterator[None]:
         _STYLED.reset(token)
 
 
+@contextmanager
+def stacked() -> Iterator[None]:
+    """Let `page` put all axes in one column, for narrow screens."""
+    token = _STACKED.set(True)
+    try:
+        yield
+    finally:
+        _STACKED.reset(token)
+
+
 def page(rows: int = 1, columns: int = 1, *, width: float = 3.4, height: float = 2.5) -> tuple[Figure, list[Axes]]:
     """Make a figure with a grid of axes, without matplotlib's global state; inside `composite`, a part of its page.
 
@@ -103,9 +116,15 @@ def page(rows: int = 1, columns: int = 1, *, width: float = 3.4, height: float =
     >>> len(axes), figure.get_size_inches().tolist()
     (2, [6.8, 2.5])
     """
+    number, bands = rows * columns, _STACKED.get()
+    if bands:
+        rows, columns, height, width = number, 1, height * min(1.0, NARROW / width), min(width, NARROW)
     with style():
         canvas: Any = _CANVAS.get() or Figure(figsize=(width * columns, height * rows), layout="constrained")
-        axes = canvas.subplots(rows, columns, squeeze=False)
+        if bands:  # each part is as wide as its own labels let it
+            axes = np.array([part.subplots() for part in canvas.subfigures(number, 1, squeeze=False).ravel()])
+        else:
+            axes = canvas.subplots(rows, columns, squeeze=False)
         canvas.natural = (width * columns, height * rows)
     return canvas, list(axes.ravel())
 
@@ -288,7 +307,15 @@ def key(ax: Axes, *args: object, below: bool = False, **options: object) -> Lege
             down = ScaledTranslation(0, -_depth(ax) / 72, ax.figure.dpi_scale_trans)
             place: Look = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "columnspacing": 0.9}
             options = place | {"bbox_transform": ax.transAxes + down} | options
+            if _STACKED.get():
+                options["ncols"] = min(2, int(str(options.get("ncols", 1))))
         return ax.legend(*args, **options)
+
+
+def with_key(ax: Axes, x: str, y: str, title: str, **legend: Any) -> Axes:
+    """Draw a legend, and label the axes."""
+    key(ax, **legend)
+    return label(ax, x=x, y=y, title=title)
 
 
 def axis_label(variable: xr.DataArray) -> str:
@@ -345,10 +372,10 @@ def _raised(units: str) -> str:
     return re.sub(r"\^(-?\d+)", r"$^{\1}$", units)
 
 
-def name_line(ax: Axes, height: float, text: str, *, x: float = 0.01, up: float = 2, size: float = 6.5) -> None:
+def name_line(ax: Axes, height: float, text: str, *, x: float = 0.01, up: float = 2) -> None:
     """Label a horizontal line."""
     place: Look = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-    ax.annotate(text, (x, height), xytext=(0, up), fontsize=size, color=GREY, **place)
+    ax.annotate(text, (x, height), xytext=(0, up), fontsize=6.5, color=GREY, **place)
 
 
 def name_time(ax: Axes, time: float, text: str, *, colour: str = GREY, high: float = 0.98) -> None:

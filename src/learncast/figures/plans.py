@@ -1,4 +1,4 @@
-"""Figures of plans and curricula: their paths, totals, rankings and stops."""
+"""Figures of plans, curricula and advice: their paths, totals, rankings, stops and training."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from functools import partial
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
 
-from learncast.figures.look import DIRECT, FIRST, PALE, STAGED, TARGET, THEORY, TRAINED, Look
-from learncast.figures.maps import STAR
-from learncast.figures.page import key, label, name_line, shortened, wrapped
+from learncast.figures.look import COLOURS, DIRECT, FIRST, GREY, PALE, STAGED, TARGET, THEORY, TRAINED, Look
+from learncast.figures.maps import STAR, starred
+from learncast.figures.page import key, label, name_line, shortened, with_key, wrapped
 
 BAND = PALE
 
@@ -88,18 +89,18 @@ def curriculum_paths(
         if legend and abs(first_optimum - optimum) > 0.1 * max(abs(first_optimum), abs(optimum)):
             # Below the highest line, since the title is above it.
             name_line(ax, first_optimum, "first task's optimum", up=-8 if first_optimum > optimum else 2)
-    for name, dataset, colour in (("direct", direct, DIRECT), ("curriculum", staged, STAGED)):
-        which = "direct" if name == "direct" else "staged"
+    for name, which, dataset, colour in (
+        ("direct", "direct", direct, DIRECT),
+        ("curriculum", "staged", staged, STAGED),
+    ):
+        look: Look = {"color": colour, "label": name}
         if simulated is not None:
             series = simulated[which]["strength"].isel(mode=mode)
             ax.plot(series["time"], series, color=colour, **TRAINED, label=f"{name}, {simulated_by}")
-            style: Look = {**THEORY, "label": "theory" if name == "direct" else None}
-        else:
-            style = {"color": colour, "label": name}
+            look = THEORY | {"label": "theory" if name == "direct" else None}
         series = dataset["strength"].isel(mode=mode)
-        ax.plot(series["time"], series, **style)
-    for k, time in enumerate([] if switch is None else np.atleast_1d(switch).tolist()):
-        ax.axvline(time, color=STAGED, linewidth=0.9, linestyle=":", label=None if k else "switch")
+        ax.plot(series["time"], series, **look)
+    _switches(ax, [] if switch is None else np.atleast_1d(switch).tolist())
     if legend:
         key(ax, below=True, ncols=2)
     return label(ax, x="training time (gradient steps)", y="strength $u$", title=title)
@@ -142,14 +143,17 @@ def loss_paths(
     """
     for name, dataset, colour in (("direct", direct, DIRECT), ("curriculum", staged, STAGED)):
         series = dataset["target_excess_loss"]
-        ax.plot(series["time"], np.maximum(series, 1e-3 * goal), color=colour, label=name)
+        ax.plot(series["time"], series.where(series > 1e-3 * goal), color=colour, label=name)
     ax.axhline(goal, color="grey", linewidth=0.7)
     name_line(ax, goal, "learned")
-    for k, switch in enumerate(switches):
-        ax.axvline(switch, color=STAGED, linewidth=0.9, linestyle=":", label=None if k else "switch")
+    _switches(ax, switches)
     ax.set_yscale("log")
-    key(ax, loc="upper right")
-    return label(ax, x="training time (gradient steps)", y="excess loss on the target", title=title)
+    return with_key(ax, "training time (gradient steps)", "excess loss on the target", title, loc="upper right")
+
+
+def _switches(ax: Axes, times: Sequence[float]) -> None:
+    for k, time in enumerate(times):
+        ax.axvline(time, color=STAGED, linewidth=0.9, linestyle=":", label=None if k else "switch")
 
 
 def stop_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
@@ -181,18 +185,20 @@ def stop_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     >>> plt.close(figure)
     """
     planned = dataset.sel(accuracy=float(dataset.attrs["accuracy"]), method="nearest")
-    direct = float(planned["direct_steps"])
-    total = direct - planned["saving_steps"].values
+    what = "cost" if "saving_cost" in dataset else "steps"
+    direct = float(planned[f"direct_{what}"])
+    total = direct - planned[f"saving_{what}"].values
     ax.plot(dataset["stop"], total, color=STAGED, label="both stages")
     if np.isfinite(direct):
         ax.axhline(direct, color=DIRECT, linewidth=1, linestyle="--", label="direct training")
     stop = float(dataset.attrs["stop_steps"])
     if np.isfinite(total).any():
         height = float(np.interp(stop, dataset["stop"].values, total))
-        ax.plot(stop, height, **STAR, linestyle="none", label="this plan")
+        ax.plot(stop, height, **STAR, linestyle="none", label=starred(dataset))
     ax.set_ylim(bottom=0)
-    key(ax, loc="lower right")
-    return label(ax, x=wrapped(f"steps on {dataset.attrs['candidate']}", 34), y="total steps", title=title)
+    label(ax, x=wrapped(f"steps on {dataset.attrs['candidate']}", 34), y=f"total {what}", title=title)
+    key(ax, below=True, ncols=2)  # below the label
+    return ax
 
 
 def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, priced: bool = False, title: str = "") -> Axes:
@@ -253,20 +259,18 @@ def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, priced: bool = Fal
         beyond = max(total[row], direct) if np.isfinite(direct) else total[row]
         ax.annotate(text, (beyond, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=6.5)
     if len(rows) < (number := dataset.sizes["candidate"]):
-        title = f"{title} ({len(rows)} of {number})"
+        title = f"{title}\n({len(rows)} of {number})"
     return label(ax, x=f"{'cost' if priced else 'steps'} to the target's accuracy", y="", title=title)
 
 
-def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "") -> Axes:
-    """Draw the score of each plan relative to direct training, best first.
+def plan_scores(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    r"""Draw the scores of the best plans, at most 12, relative to direct training.
 
     Parameters
     ----------
     dataset : Dataset
         `Advice.dataset`: ``score`` over plan.
     ax : Axes
-    most : int
-        Largest number of plans to draw.
     title : str
 
     Returns
@@ -285,20 +289,110 @@ def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "
     ... )
     >>> figure, ax = plt.subplots()
     >>> lc.figures.plan_scores(advice, ax).get_xlabel()
-    'steps relative to direct training'
+    'steps relative to direct\ntraining'
     >>> plt.close(figure)
     """
-    few = dataset.isel(plan=slice(0, most))
+    few = dataset.isel(plan=slice(0, 12))
     rows = np.arange(few.sizes["plan"])
     ax.barh(rows, few["score"], color=STAGED)
     ax.axvline(1.0, color="black", linewidth=1, linestyle="--")
     above: Look = {"xycoords": ("data", "axes fraction"), "fontsize": 8, "ha": "center", "va": "bottom"}
     ax.annotate("direct training", (1.0, 1.0), **above)
-    ax.set_yticks(rows, [shortened(str(name), 44) for name in few["plan"].values])
+    ax.set_yticks(rows, [wrapped(shortened(str(name), 44), 22) for name in few["plan"].values])
     ax.invert_yaxis()
-    text: Look = {"textcoords": "offset points", "va": "center", "fontsize": 8}
-    text["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
     for row, value in zip(rows, few["score"].values, strict=True):
-        ax.annotate(f"{value:.2f}", (value, row), xytext=(4, 0), **text)
-    ax.set_xlim(right=1.15 * max(1.0, float(few["score"].max())))  # space for the label of the longest bar
-    return label(ax, x=str(dataset["score"].attrs["long_name"]), y="", title=title)
+        # Inside the bar, where the line of direct training does not cross it.
+        end = value - 0.02 if value < 1 else 0.96
+        ax.annotate(f"{value:.2f}", (end, row), va="center", ha="right", fontsize=8, color="white")
+    ax.set_xlim(right=1.05 * max(1.0, float(few["score"].max())))
+    return label(ax, x=wrapped(str(dataset["score"].attrs["long_name"]), 28), y="", title=title)
+
+
+LOSS, GOAL = COLOURS[0], COLOURS[1]
+
+
+def pilot_losses(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Draw the mean loss of each pilot over its learning rate, and the chosen rate.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        `Advice.dataset`: ``pilot_rate`` and ``pilot_loss``.
+    ax : Axes
+    title : str
+
+    Returns
+    -------
+    Axes
+        `ax`.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> losses = {"pilot_rate": ("pilot", [0.1, 0.4]), "pilot_loss": (("pilot", "pilot_step"), [[1.0, 0.9], [1, 2]])}
+    >>> figure, ax = plt.subplots()
+    >>> rates = {"learning_rate": 0.1, "given_rate": 0.1}
+    >>> lc.figures.pilot_losses(xr.Dataset(losses, attrs=rates), ax).get_xlabel()
+    'learning rate'
+    >>> plt.close(figure)
+    """
+    rates, losses = dataset["pilot_rate"].values, dataset["pilot_loss"].mean("pilot_step").values
+    order, bounded = np.argsort(rates), np.isfinite(losses)
+    ax.plot(rates[order], np.where(bounded, losses, np.nan)[order], "o-", color=LOSS)
+    if not bounded.all():
+        top = float(losses[bounded].max()) if bounded.any() else 1.0
+        ax.plot(rates[~bounded], np.full(int((~bounded).sum()), top), "x", color="black", label="diverged")
+    ax.axvline(dataset.attrs["given_rate"], color="grey", linestyle=":", label="given")
+    ax.axvline(dataset.attrs["learning_rate"], color=GOAL, linestyle="--", label="chosen")
+    ax.set_xscale("log")
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    return with_key(ax, "learning rate", "mean loss of five steps", title, below=True)
+
+
+def advised_training(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Draw the loss of the pilots, then loss and goal of the training; steps with easier tasks mixed in are shaded.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        `Advice.dataset` after `Advice.carried_out`.
+    ax : Axes
+    title : str
+
+    Returns
+    -------
+    Axes
+        `ax`.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> run = {"pilot_loss": (("pilot", "pilot_step"), [[1.0, 0.9]]), "run_loss": ("run_step", [0.9, 0.5, 0.2])}
+    >>> dataset = xr.Dataset(run, coords={"run_step": [0, 10, 20]}, attrs={"run_stage_steps": [20]})
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.advised_training(dataset, ax).get_xlabel()
+    'gradient step'
+    >>> plt.close(figure)
+    """
+    losses = dataset["pilot_loss"].values
+    ax.axvspan(-losses.size, 0, color=GREY, alpha=0.1, linewidth=0, label="pilots")
+    for k, row in enumerate(losses):
+        steps = k * losses.shape[1] + np.arange(losses.shape[1]) - losses.size
+        ax.plot(steps, np.where(np.isfinite(row), row, np.nan), color="grey", linewidth=1)
+    step = dataset["run_step"].values
+    ax.plot(step, dataset["run_loss"], color=LOSS, label="loss")
+    taken = np.concatenate([[0], np.cumsum(dataset.attrs["run_stage_steps"])])
+    if len(taken) == 4 and taken[2] > taken[1]:
+        ax.axvspan(taken[1], taken[2], color=GREY, alpha=0.25, linewidth=0, label="easier tasks mixed in")
+    if "run_goal" in dataset and np.isfinite(dataset["run_goal"]).any():
+        right = ax.twinx()
+        right.plot(step, dataset["run_goal"], color=GOAL)
+        ax.plot([], [], color=GOAL, label="measure of the goal (right)")
+        right.set_ylabel("measure of the goal")
+    # A pilot that diverges must not hide the others.
+    ax.set_ylim(top=1.2 * max(float(dataset["run_loss"].max()), float(losses[:, :1].max(initial=0.0))))
+    return with_key(ax, "gradient step", "loss", title, below=True)

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from learncast.figures.look import COLOURS
-from learncast.figures.page import axis_label, key, label
+from learncast.figures.page import axis_label, key, label, with_key
 
 
 def step_profile(values: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
@@ -74,8 +74,7 @@ def lag_covariances(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     """
     _one_line_each(dataset["covariance"], ax, "$K$ = {:g}")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    key(ax)
-    return label(ax, x="lag (steps)", y="covariance with the last input (input$^2$)", title=title)
+    return with_key(ax, "lag (steps)", "covariance with the last input (input$^2$)", title)
 
 
 def integration_profiles(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:

@@ -9,11 +9,11 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from learncast.figures.look import COLOURS, DIRECT, LARGER, PALE, SMALLER, THEORY, Look
-from learncast.figures.page import axis_label, key, label, name_line, shortened
+from learncast.figures.page import axis_label, key, label, name_line, shortened, with_key
 from learncast.results import Trajectory
 
 
-def deviations(dataset: xr.Dataset, ax: Axes, *, marked: int = 5, title: str = "") -> Axes:
+def deviations(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     """Draw the deviation of theory from descent over the learning rate, one line per network.
 
     Parameters
@@ -21,8 +21,6 @@ def deviations(dataset: xr.Dataset, ax: Axes, *, marked: int = 5, title: str = "
     dataset : Dataset
         ``deviation`` over (network, learning_rate).
     ax : Axes
-    marked : int
-        Number of networks with coloured crosses.
     title : str
 
     Returns
@@ -46,7 +44,7 @@ def deviations(dataset: xr.Dataset, ax: Axes, *, marked: int = 5, title: str = "
     ['small', 'large', 'slope 1']
     >>> plt.close(figure)
     """
-    rates, gaps = dataset["learning_rate"], dataset["deviation"]
+    marked, rates, gaps = 5, dataset["learning_rate"], dataset["deviation"]
     for k, gap in enumerate(gaps.values):
         name = str(gaps["network"].values[k]) if k < marked and "network" in gaps.coords else None
         plain: Look = {"color": PALE, "linewidth": 0.6, "zorder": 2}
@@ -55,8 +53,7 @@ def deviations(dataset: xr.Dataset, ax: Axes, *, marked: int = 5, title: str = "
         ax.loglog(rates, gap, **(bold if k < marked else plain))
     middle = float(np.median(gaps.isel(learning_rate=0)))
     ax.loglog(rates, 4 * middle * rates / float(rates[0]), **THEORY, label="slope 1")
-    key(ax, below=True, ncols=4)
-    return label(ax, x=axis_label(rates), y=axis_label(gaps), title=title)
+    return with_key(ax, axis_label(rates), axis_label(gaps), title, below=True, ncols=4)
 
 
 def goal_curves(
@@ -221,8 +218,7 @@ def predicted_and_measured(dataset: xr.Dataset, ax: Axes, *, title: str = "") ->
     ends = [dataset[name].values for name in ("measured_steps", "predicted_descent_steps")]
     last = max(float(np.nanmax(np.where(np.isfinite(values), values, 0.0))) for values in ends)
     ax.set_xlim(0.0, 1.08 * last or 1.0)  # from 0, so that small differences look small
-    key(ax, below=True, ncols=3)
-    return label(ax, x="gradient steps to the target's accuracy", y="", title=title)
+    return with_key(ax, "gradient steps to the target's accuracy", "", title, below=True, ncols=3)
 
 
 def stop_curves(dataset: xr.Dataset, ax: Axes, *, name: str = "value", legend: bool = True, title: str = "") -> Axes:

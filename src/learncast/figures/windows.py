@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -13,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from learncast._core.validation import FloatArray
 from learncast.figures.look import COLOURS, GREY, THEORY, Look
-from learncast.figures.page import axis_label, key, label, logarithmic, name_line
+from learncast.figures.page import axis_label, key, label, logarithmic, name_line, with_key
 
 FIT = {**THEORY, "linewidth": 1.0}
 
@@ -70,7 +69,7 @@ def envelope(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     ax.plot(*points, "o", color=COLOURS[0], markersize=3, label="detected signal")
     ax.plot(lag, layer["envelope_fit"], **THEORY, label=f"fit: {layer['decay_kind'].values}")
     ax.set_yscale("log")
-    return with_key(ax, LAG, ENVELOPE, title)
+    return with_key(ax, LAG, ENVELOPE, title, below=True)
 
 
 def window_curve(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
@@ -105,19 +104,21 @@ def window_curve(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     ... )
     >>> figure, ax = plt.subplots()
     >>> lc.figures.window_curve(layer, ax).get_ylabel()
-    'longest learnable lag (steps)'
+    'lags with a signal (steps)'
     >>> plt.close(figure)
     """
     sizes = layer["sample_size"].values
-    names = {"per_lag": "noise of its lag", "total": "all gradient noise"}
+    names = {"per_lag": "against the noise of its own lag", "total": "against the noise of the whole gradient"}
     for k, noise in enumerate(layer["noise"].values):
         values = layer["window"].sel(noise=noise)
         ax.plot(sizes, values, "o-", color=COLOURS[k], markersize=4, linewidth=1.3, label=names.get(noise, noise))
     gapless = layer["contiguous_window"].sel(noise="per_lag")
-    ax.plot(sizes, gapless, "--", color=COLOURS[0], linewidth=1.2, label="noise of its lag, without gaps")
+    ax.plot(
+        sizes, gapless, "--", color=COLOURS[0], linewidth=1.2, label="against the noise of its own lag, without gaps"
+    )
     null = layer["null_window"].max("noise").values
     ax.fill_between(sizes, np.zeros(len(sizes)), null, color="0.75", linewidth=0, zorder=0)
-    ax.plot(sizes, null, color="0.55", linewidth=4, alpha=0.6, zorder=0, label="data without signal (95%)")
+    ax.plot(sizes, null, color="0.55", linewidth=4, alpha=0.6, zorder=0, label="data without a signal (95%)")
     ax.axvline(float(layer["sequences"]), color="0.5", linewidth=0.8, linestyle="--")
     beside: Look = {"xytext": (-3, 0), "textcoords": "offset points", "xycoords": ("data", "axes fraction")}
     beside |= {"fontsize": 6.5, "rotation": 90, "ha": "right", "va": "top", "color": GREY}
@@ -125,7 +126,7 @@ def window_curve(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     ax.set_xscale("log")
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_ylim(bottom=-0.02 * max(1.0, float(layer["lag"][-1])))
-    return with_key(ax, "sequences $N$", "longest learnable lag (steps)", title, below=True, ncols=2)
+    return with_key(ax, "sequences $N$", "lags with a signal (steps)", title, below=True)
 
 
 def time_scale_survival(
@@ -223,7 +224,7 @@ def time_scale_histogram(layer: xr.Dataset, ax: Axes, *, colour: int = 0, title:
             ax.plot(finite, np.zeros(len(finite)), "|", color="black", markersize=7, clip_on=False)
     undecayed = int(np.isinf(values).sum())
     if undecayed:
-        _remark(ax, f"{undecayed} do not decay")
+        ax.annotate(f"{undecayed} do not decay", (0.97, 0.94), xycoords="axes fraction", ha="right", fontsize=6.5)
     logarithmic(ax)
     ax.yaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
     return label(ax, x=r"time scale $\tau$ (steps)", y="number of units", title=title)
@@ -290,13 +291,3 @@ def window_over_training(layer: xr.Dataset, name: str, ax: Axes, *, title: str =
     if ax.get_legend_handles_labels()[0]:
         key(ax)
     return label(ax, x=axis_label(layer["step"]), y=y, title=f"{title}  {text}")
-
-
-def _remark(ax: Axes, text: str) -> None:
-    ax.annotate(text, (0.97, 0.94), xycoords="axes fraction", ha="right", fontsize=6.5)
-
-
-def with_key(ax: Axes, x: str, y: str, title: str, **legend: Any) -> Axes:
-    """Draw a legend and label the axes."""
-    key(ax, **legend)
-    return label(ax, x=x, y=y, title=title)

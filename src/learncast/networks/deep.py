@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, hinted
 from learncast._core.validation import FloatArray, between, count, frozen, one_or_each, positive, real_array
 from learncast.display import plural
 from learncast.networks.linear_rnn import LinearRNN, mode_signs, task_modes
@@ -19,7 +19,6 @@ from learncast.networks.two_layer import (
     TwoLayer,
     module_weights,
     orthonormal,
-    product,
     random_generator,
     random_layers,
 )
@@ -71,6 +70,7 @@ class Deep(Layered):
             object.__setattr__(self, "recurrence", between("recurrence", self.recurrence, -1e300, 1e300))
 
     @classmethod
+    @hinted
     def random(
         cls,
         inputs: int,
@@ -98,6 +98,7 @@ class Deep(Layered):
         return cls(random_layers(_widths(inputs, hidden_sizes, outputs), scale, rng), recurrence)
 
     @classmethod
+    @hinted
     def balanced(
         cls,
         inputs: int,
@@ -131,6 +132,7 @@ class Deep(Layered):
         return cls(tuple(layers), recurrence)
 
     @classmethod
+    @hinted
     def aligned(
         cls,
         hidden_sizes: Sequence[int],
@@ -189,11 +191,6 @@ class Deep(Layered):
         return len(self.weights)
 
     @property
-    def widths(self) -> tuple[int, ...]:
-        """Numbers of inputs, of units of each hidden layer, and of outputs."""
-        return (self.weights[0].shape[1], *(len(w) for w in self.weights))
-
-    @property
     def remembers(self) -> bool:  # type: ignore[override]
         """Whether the network remembers earlier inputs of a trial."""
         return self.recurrence is not None
@@ -201,12 +198,6 @@ class Deep(Layered):
     @property
     def scalar_recurrence(self) -> float:
         return self.recurrence or 0.0
-
-    @cached_property
-    def maps(self) -> tuple[FloatArray, FloatArray]:
-        """Maps into the units of the narrowest hidden layer and out of them."""
-        cut = 1 + int(np.argmin(self.widths[1:-1]))
-        return product(self.weights[:cut]), product(self.weights[cut:])
 
     def respond(self, inputs: ArrayLike, *, every_step: bool = False) -> FloatArray:
         """Run the network on trials.

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.errors import InvalidSpec, UnsupportedModel, hinted
 from learncast._core.validation import FloatArray, frozen, one_of, one_or_each, positive, real_array
 from learncast.display import HtmlRepr, Plot, facts, plural
 from learncast.networks.two_layer import Activation, LinearNetwork, network_sizes, random_generator
@@ -25,7 +25,7 @@ _WEIGHTS = ("input_weights", "recurrent_weights", "output_weights")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearRNN(LinearNetwork):
-    """A linear recurrent network: h_t = W_h h_{t-1} + W_x x_t and y = W_y h_T, from h_0 = 0.
+    """A linear recurrent network: h(t) = W_h h(t-1) + W_x x(t) and y = W_y h(T), from h(0) = 0.
 
     Parameters
     ----------
@@ -60,6 +60,7 @@ class LinearRNN(LinearNetwork):
             )
 
     @classmethod
+    @hinted
     def aligned(
         cls,
         *,
@@ -111,6 +112,7 @@ class LinearRNN(LinearNetwork):
         )
 
     @classmethod
+    @hinted
     def random(
         cls,
         inputs: int,
@@ -332,8 +334,11 @@ def _spare_directions(used: FloatArray, number: int) -> FloatArray:
     return spare
 
 
-def check_fit(task: Task, network: object) -> None:
-    """Require a linear network with the task's channels, and one step of the task if it has no memory."""
+def check_fit(task: object, network: object) -> None:
+    """Require a task, a linear network with its channels, and one step of the task if the network has no memory."""
+    if not isinstance(task, Task):
+        made = "Make one from trials with learncast.tasks.from_data(inputs, targets)."
+        raise InvalidSpec(f"task must be a Task, got {type(task).__name__}. {made}", field="task")
     if not isinstance(network, LinearNetwork):
         given = type(network).__name__
         raise UnsupportedModel(f"network must be a LinearRNN, a TwoLayer or a Deep, got {given}.", field="network")

@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.errors import InvalidSpec, UnsupportedModel, hinted
 from learncast._core.validation import FloatArray, between, count, frozen, positive, real_array
 from learncast.display import Displayable, HtmlRepr, Plot, facts, plural
 from learncast.results import spec_hash
@@ -41,30 +41,41 @@ class LinearNetwork(Displayable, ABC):
         return type(self)(*(weights[name] for name in self.named_weights))
 
     @property
-    def maps(self) -> tuple[FloatArray, FloatArray]:
-        """Weights into the hidden units and weights out of them."""
-        first, *_, last = self.named_weights.values()
-        return first, last
+    def layer_weights(self) -> tuple[FloatArray, ...]:
+        """Weights of the layers from the inputs to the outputs, without those of the recurrence."""
+        return tuple(w for name, w in self.named_weights.items() if name != "recurrent")
 
-    def with_maps(self, first: FloatArray, second: FloatArray) -> Self:
-        """Return a network with these weights into the hidden units and out of them, and the same recurrence."""
-        into, *_, out = self.named_weights
-        return self.with_weights({**self.named_weights, into: first, out: second})
+    def with_layers(self, *weights: FloatArray) -> Self:
+        """Return a network with these weights from the inputs to the outputs, and the same recurrence."""
+        names = (name for name in self.named_weights if name != "recurrent")
+        return self.with_weights({**self.named_weights, **dict(zip(names, weights, strict=True))})
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Numbers of inputs, of units of each hidden layer, and of outputs."""
+        weights = self.layer_weights
+        return (weights[0].shape[1], *map(len, weights))
+
+    @property
+    def maps(self) -> tuple[FloatArray, FloatArray]:
+        """Maps into the units of the narrowest hidden layer and out of them."""
+        cut, weights = 1 + int(np.argmin(self.widths[1:-1])), self.layer_weights
+        return product(weights[:cut]), product(weights[cut:])
 
     @property
     def inputs(self) -> int:
         """Number of input channels."""
-        return int(self.maps[0].shape[1])
+        return self.widths[0]
 
     @property
     def hidden_size(self) -> int:
-        """Number of hidden units."""
-        return len(self.maps[0])
+        """Number of hidden units, of the narrowest layer if there are several."""
+        return min(self.widths[1:-1])
 
     @property
     def outputs(self) -> int:
         """Number of output channels."""
-        return len(self.maps[1])
+        return self.widths[-1]
 
 
 class Layered(LinearNetwork):
@@ -76,7 +87,7 @@ class Layered(LinearNetwork):
 
         Implements: braun2022 Eq. (1), as a matrix
         """
-        return product([*self.named_weights.values()])
+        return product(self.layer_weights)
 
     @property
     def imbalance_share(self) -> float:
@@ -128,6 +139,7 @@ class TwoLayer(Layered):
             )
 
     @classmethod
+    @hinted
     def random(
         cls, inputs: int, hidden_size: int, outputs: int, *, scale: float | str, rng: np.random.Generator | int = 0
     ) -> TwoLayer:
@@ -147,6 +159,7 @@ class TwoLayer(Layered):
         return cls(*random_layers(network_sizes(inputs, hidden_size, outputs), scale, rng))
 
     @classmethod
+    @hinted
     def balanced(
         cls,
         inputs: int,

@@ -12,9 +12,7 @@ from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray, count
 from learncast.networks.activated import Activated
-from learncast.networks.deep import Deep, Linear
-from learncast.planning.generalise.learners import DeepLearner, PooledLearner
-from learncast.planning.methods.linear import LinearMethod
+from learncast.planning.generalise.learners import LagLearner, PooledLearner
 from learncast.planning.methods.method import Method
 from learncast.procedure.goals import Goal
 from learncast.results import Status, Steps
@@ -25,7 +23,7 @@ from learncast.theory.responses.bootstrap import bounds
 if TYPE_CHECKING:
     from learncast.planning.forecast import Forecast
 
-#: Runs that are counted: side by side for a fixed scalar recurrence, and one by one.
+#: Runs that are counted with a fixed scalar recurrence and maps that learn, and otherwise, where they take longer.
 RUNS = {True: 24, False: 6}
 #: Steps of a stage beyond which batches are not simulated.
 MOST_SIMULATED = 40_000
@@ -131,7 +129,7 @@ def in_batches(forecast: Forecast, batch: int, *, shuffle: bool, runs: int | Non
     """Count the steps of stages by descents that see one batch of a task's trials at every step.
 
     Recorded trials are drawn themselves. For a task of which only the statistics are known, fresh Gaussian trials with
-    its second moments are drawn. With a fixed scalar recurrence all runs descend side by side, others one by one.
+    its second moments are drawn. All runs descend side by side.
     """
     size, method, places = count("batch", batch), forecast.method.precise, forecast.places
     if method.promise == "response":
@@ -151,9 +149,9 @@ def in_batches(forecast: Forecast, batch: int, *, shuffle: bool, runs: int | Non
     pooled = all(p.map_problem is not None for p in problems)
     number = RUNS[pooled] if runs is None else count("runs", runs, least=2)
     rng, stages, gaussian = np.random.default_rng(seed), [], False
-    simulation = (_Pooled if pooled else _Single)(method, number)
+    simulation = _Runs(method, problems[0], number, pooled=pooled)
     for place, stage, problem, steps in zip(places, forecast.requested, problems, expected, strict=True):
-        draws = Batches.of(problem, size, rng, runs=number if pooled else 1, shuffle=shuffle)
+        draws = Batches.of(problem, size, rng, runs=number, shuffle=shuffle)
         goal, most = stage.goal, math.ceil(stage.steps or 0.0) if stage.goal is None else most_steps(steps)
         if goal is not None and method.nothing_to_learn(place, goal):
             goal, most = None, 0
@@ -165,20 +163,22 @@ def in_batches(forecast: Forecast, batch: int, *, shuffle: bool, runs: int | Non
     return BatchSteps(size, np.stack(stages), floor / excess if excess > 0 else math.nan, shuffle, gaussian)
 
 
-class _Pooled:
-    """Runs side by side on pooled inputs. States are those of a learner."""
+class _Runs:
+    """Runs side by side. States are those of a learner."""
 
-    def __init__(self, method: Method, runs: int) -> None:
-        network, rate = method.network, method.learning_rate
-        assert not isinstance(network, Activated)
-        self.method = method
-        self.learner = DeepLearner(network, rate) if isinstance(network, Deep) else PooledLearner(network, rate)
+    def __init__(self, method: Method, problem: LearningProblem, runs: int, *, pooled: bool) -> None:
+        self.method, self.pooled = method, pooled
+        self.learner = self._learner(problem)
         self.states = np.repeat(self.learner.start[None], runs, axis=0)
         self.going = np.ones(runs, dtype=bool)
 
+    def _learner(self, problem: LearningProblem) -> PooledLearner | LagLearner:
+        network, rate = problem.network, self.method.learning_rate
+        return PooledLearner(network, rate) if self.pooled else LagLearner(problem.task, network, problem.learn, rate)
+
     def advance(self, task: int, goal: Goal | None, problem: LearningProblem, draws: Batches, most: int) -> FloatArray:
         """Steps of each run until it reaches the goal, or `most`; the runs continue from there."""
-        learned = None if goal is None else self.method.learned(task, goal)
+        learned, self.learner = None if goal is None else self.method.learned(task, goal), self._learner(problem)
         steps = np.where(self.going, np.nan, np.inf)
         rows = np.flatnonzero(self.going)
         for n in range(most):
@@ -191,49 +191,13 @@ class _Pooled:
                 break
             self.states[rows] = self.learner.step(*draws.moments(rows), self.states[rows])
         steps[rows] = most if learned is None else np.inf
-        self.going &= np.isfinite(steps) & np.isfinite(self.states).reshape(len(self.states), -1).all(axis=1)
+        self.going &= np.isfinite(steps) & np.isfinite(self.states).all(axis=1)
         return np.where(self.going, steps, np.inf)
 
     def floor(self, problem: LearningProblem, draws: Batches) -> float:
         """Loss that the noise of independent batches leaves at the end: rate / 4 of the variance of the gradient."""
-        if isinstance(self.learner, DeepLearner):  # not known for more layers
+        layers = self.learner.layers(self.states[self.going]) if isinstance(self.learner, PooledLearner) else ()
+        if len(layers) != 2:  # not known for more layers, nor for other weights
             return math.nan
-        first, second = np.split(self.states[self.going], [self.learner.inputs], axis=1)
-        noise = [draws.gradient_variance(problem, A.T, C) for A, C in zip(first, second, strict=True)]
+        noise = [draws.gradient_variance(problem, *weights) for weights in zip(*layers, strict=True)]
         return self.method.learning_rate / 4 * float(np.mean(noise)) if noise else math.inf
-
-
-class _Single:
-    """Runs one by one, for any weights that learn. States are networks."""
-
-    def __init__(self, method: Method, runs: int) -> None:
-        assert isinstance(method, LinearMethod)
-        self.method, self.rate = method, method.learning_rate
-        self.states: list[Linear] = [method.network] * runs
-        self.going = np.ones(runs, dtype=bool)
-
-    def advance(self, task: int, goal: Goal | None, problem: LearningProblem, draws: Batches, most: int) -> FloatArray:
-        """Steps of each run until it reaches the goal, or `most`; the runs continue from there."""
-        steps = np.full(len(self.states), np.inf)
-        for k in np.flatnonzero(self.going):
-            weights = replace(problem, network=self.states[k]).start
-            own = draws.fresh()
-            for n in range(most + 1):
-                check_time()
-                if goal is not None and self.method.has_learned(task, goal, problem.network.with_weights(weights)):
-                    steps[k] = n
-                    break
-                if n == most:
-                    steps[k] = n if goal is None else np.inf
-                    break
-                _, slopes = problem.loss_and_slopes(weights, own.statistics())
-                weights = {**weights, **{name: weights[name] - self.rate * s for name, s in slopes.items()}}
-                if not all(np.isfinite(weights[name]).all() for name in slopes):
-                    break
-            self.states[k] = problem.network.with_weights(weights) if np.isfinite(steps[k]) else self.states[k]
-        self.going &= np.isfinite(steps)
-        return steps
-
-    def floor(self, problem: LearningProblem, draws: Batches) -> float:
-        """Unknown for a learned recurrence."""
-        return math.nan

@@ -34,12 +34,15 @@ class Costs:
     total, direct : float
         On the statistics that were not resampled.
     totals, directs : (resamples,)
+    given : (resamples,), optional
+        Cost of the curriculum if all stages but the last end after the steps of the estimate.
     """
 
     total: float
     direct: float
     totals: FloatArray
     directs: FloatArray
+    given: FloatArray | None = None
 
     @classmethod
     def of(cls, forecast: Forecast, terms: PoolTerms) -> Costs | None:
@@ -53,12 +56,13 @@ class Costs:
             direct.descent * last,
             _finished(terms.price(forecast.places, resampled.stages)),
             _finished(resampled.direct * last),
+            None if resampled.given is None else _finished(terms.price(forecast.places, resampled.given)),
         )
 
     @property
     def interval(self) -> tuple[float, float]:
         """95% interval of the cost."""
-        low, high = interval(self.total, self.totals)
+        low, high = interval(self.total, self.totals, given=self.given)
         return float(low), float(high)
 
     @property
@@ -70,13 +74,18 @@ class Costs:
     @property
     def saving_interval(self) -> tuple[float, float]:
         """95% interval of the cost saved; a resample that neither plan nor direct training learns may save any cost."""
-        with np.errstate(invalid="ignore"):
-            saved, estimate = self.directs - self.totals, difference(self.direct, self.total)
-        low, high = (
-            interval(estimate, np.where(np.isnan(saved), unknown, saved), signed=True)
-            for unknown in (-math.inf, math.inf)
-        )
-        return float(low[0]), float(high[1])
+        ends = []
+        for unknown in (-math.inf, math.inf):
+            with np.errstate(invalid="ignore"):
+                saved, given = (
+                    None
+                    if totals is None
+                    else np.nan_to_num(self.directs - totals, nan=unknown, posinf=np.inf, neginf=-np.inf)
+                    for totals in (self.totals, self.given)
+                )
+            assert saved is not None
+            ends.append(interval(difference(self.direct, self.total), saved, signed=True, given=given))
+        return float(ends[0][0]), float(ends[1][1])
 
 
 class Priced:

@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from learncast.display import Table
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.procedure.goals import Explained
 from learncast.tasks.task import Task
 
 #: Fewest hidden units of the default network.
 HIDDEN = 64
-#: The goal for data.
-DATA_GOAL = Explained(0.95)
 
 
 @dataclass(frozen=True)

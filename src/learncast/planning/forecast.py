@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,20 +16,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learncast._core.errors import AssumptionViolated, InvalidSpec, UnsupportedModel, check_keywords, hinted
-from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_number
+from learncast.display import Columns, Displayable, Plot, Reported, Table, bracketed_interval, format_number
 from learncast.networks import Network
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.batches import BatchSteps, in_batches, steps_in_batches
 from learncast.planning.decoding import ClassSummary, Decoded, decoded
-from learncast.planning.defaults import DATA_GOAL, Choice, chosen_table, default_network, network_call
+from learncast.planning.defaults import Choice, default_network, network_call
 from learncast.planning.explanation import Explanation, explain
 from learncast.planning.forecast_numbers import difference, forecast_dataset, learning_curve, ratio
 from learncast.planning.learning_rate import SuggestedRate, suggest_rate
 from learncast.planning.methods.choice import default_learn, method_for
 from learncast.planning.methods.method import LIMIT, ResampledSteps, Rule
 from learncast.planning.run import StageForecast, StageSequence
-from learncast.procedure.goals import Accuracy, Goal
+from learncast.procedure.goals import DATA_GOAL, Accuracy, Goal, goal_of
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.results import Steps, load_dataset, save_dataset
@@ -40,9 +41,6 @@ from learncast.theory.responses.trials import seed_of
 
 if TYPE_CHECKING:
     import xarray as xr
-
-#: The goal if none is given.
-DEFAULT_GOAL = Accuracy(0.99)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,8 +80,8 @@ class Forecast(StageSequence, Reported, Displayable):
         """Forecast of each stage."""
         stages = self.run.stages
         if self.resampled is not None:
-            each = zip(stages, self.resampled.stages, strict=True)
-            stages = tuple(replace(s, steps=self.resampled.interval_of(s.steps, own)) for s, own in each)
+            steps = [self.resampled.interval_of(s.steps, itemgetter(k)) for k, s in enumerate(stages)]
+            stages = tuple(replace(s, steps=own) for s, own in zip(stages, steps, strict=True))
         if self.batches is None:
             return stages
         # Rounded so that the steps of the stages add up to those of all of them.
@@ -113,7 +111,7 @@ class Forecast(StageSequence, Reported, Displayable):
             mean = float(sum(s.steps.descent for s in self.stages))
             return steps_in_batches(self.full_batch.steps, mean, self.batches.totals)
         resampled = self.resampled
-        return self.total if resampled is None else resampled.interval_of(self.total, resampled.stages.sum(axis=0))
+        return self.total if resampled is None else resampled.interval_of(self.total)
 
     @cached_property
     def direct_time(self) -> LearningTime | None:
@@ -132,7 +130,7 @@ class Forecast(StageSequence, Reported, Displayable):
             if len(self.requested) == 1:
                 return self.steps
             return replace(self, requested=self.requested[-1:], places=self.places[-1:]).steps
-        return time.steps if self.resampled is None else self.resampled.interval_of(time.steps, self.resampled.direct)
+        return time.steps if self.resampled is None else self.resampled.direct_interval_of(time.steps)
 
     @cached_property
     def saving(self) -> Steps:
@@ -141,9 +139,9 @@ class Forecast(StageSequence, Reported, Displayable):
         saved = Steps(difference(direct.descent, self.steps.descent), difference(direct.flow, self.steps.flow))
         if self.resampled is None or self.batch is not None:
             return saved
+        known = self.resampled.direct
         with np.errstate(invalid="ignore"):
-            differences = self.resampled.direct - self.resampled.stages.sum(axis=0)
-        return self.resampled.interval_of(saved, differences, signed=True)
+            return self.resampled.interval_of(saved, lambda stages: known - stages.sum(axis=0), signed=True)
 
     @property
     def speedup_ratio(self) -> float:
@@ -163,7 +161,15 @@ class Forecast(StageSequence, Reported, Displayable):
         if not self.resample or converges or idle:
             return None
         rules: list[Rule] = [(s.goal, s.steps) for s in self.requested]
-        return m.resample(self.places, rules)
+        found = m.resample(self.places, rules)
+        stops = [s.steps.descent for s in self.run.stages[:-1]]
+        if found is None or not stops or not np.isfinite(stops).all():
+            return found
+        if any(s.goal is not None for s in self.requested[:-1]):
+            given = m.resample(self.places, [*((None, n) for n in stops), rules[-1]])
+            assert given is not None
+            return replace(found, given=given.stages)
+        return replace(found, given=found.stages)
 
     @cached_property
     def explanation(self) -> Explanation | None:
@@ -226,7 +232,7 @@ class Forecast(StageSequence, Reported, Displayable):
         if not isinstance(network, LinearRNN | TwoLayer):
             return None
         first, second = network.maps
-        small, training = network.with_maps(first[:, :-1], second), self.training.with_(batch=None)
+        small, training = network.with_layers(first[:, :-1], second), self.training.with_(batch=None)
         return follow([Stage(task, goal)], small, training, strict=False, seed=self.method.seed or 0)
 
     @cached_property
@@ -268,24 +274,16 @@ class Forecast(StageSequence, Reported, Displayable):
     @property
     def table(self) -> Table:
         """Steps of every stage and of all stages together."""
-        rows = [(s.task.name, f"{s.accuracy:.4g}", s.steps) for s in self.stages]
-        cells = [
-            (name, accuracy, count_text(steps), format_number(steps.flow), steps.status.name)
-            for name, accuracy, steps in [*rows, ("total", "", self.steps)]
-        ]
-        columns = ("stage", "stop at accuracy", "steps", "flow", "status")
-        note = "Steps of gradient descent. Flow: the same for infinitely small steps."
-        known = slice(None, -1 if all(cell[-1] == "ok" for cell in cells) else None)
-        return Table("Stages", columns[known], [cell[known] for cell in cells], [note])
-
-    def _html_repr(self) -> HtmlRepr:
-        lead = f"{count_text(self.steps)} steps in all"
-        if self.direct is not None and len(self.requested) > 1:
-            direct = count_text(self.direct)
-            lead += f"; training {self.target.name} directly takes {direct}"
-        return HtmlRepr(
-            "Forecast", f"{lead}.", [*chosen_table(self.chosen), self.table], self.trust.standing, self.trust.table
-        )
+        steps = [*(s.steps for s in self.stages), self.steps]
+        columns: Columns = {
+            "stage": ([*(s.task.name for s in self.stages), "total"], str),
+            "stop at accuracy": ([*(f"{s.accuracy:.4g}" for s in self.stages), ""], str),
+            "steps": (steps, lambda one: count_text(one) + bracketed_interval(one.interval)),
+            "flow": ([one.flow for one in steps], format_number),
+        }
+        if any(one.status.name != "ok" for one in steps):
+            columns = {**columns, "status": ([one.status.name for one in steps], str)}
+        return Table.of("Stages", columns, ["Steps of gradient descent. Flow: the same for infinitely small steps."])
 
     def _plot(self) -> Plot:
         if len(self.requested) == 1 or not self.method.has_flow:
@@ -294,14 +292,18 @@ class Forecast(StageSequence, Reported, Displayable):
 
     def __repr__(self) -> str:
         parts = " -> ".join(f"{s.task.name} ({s.steps.value:.6g})" for s in self.stages)
-        within = "" if self.steps.interval is None else f" ({self.steps.low:.6g} to {self.steps.high:.6g})"
-        saving = "" if len(self.requested) == 1 else f", saves {self.saving.value:.6g}"
+        within = bracketed_interval(self.steps.interval)
+        saved = math.nan if len(self.requested) == 1 else self.saving.value
+        saving = "" if math.isnan(saved) else f", saves {saved:.6g}"
         spread = "" if self.batches is None else f" ± {self.steps.spread:.3g}"
         batches = "" if self.batches is None else f" in batches of {self.batch}"
         flow = f"{self.steps.flow:.6g} flow steps" if self.method.has_flow else f"by {self.training.optimizer}"
-        return (
-            f"<Forecast {parts}: {self.steps.descent:.6g}{spread} descent steps{batches}{within}, "
-            f"{flow}{saving}, {self.forecast_class}>" + "".join(f"\n{c.line}" for c in self.chosen)
+        counted = "not counted" if math.isnan(self.steps.descent) else f"{self.steps.descent:.6g}{spread} descent steps"
+        taken = f"{counted}{batches}{within}, {flow}"
+        if math.isinf(self.steps.value) and all(stage.goal is None for stage in self.requested):
+            taken = "to convergence"
+        return f"<Forecast {parts}: {taken}{saving}, {self.forecast_class}>" + "".join(
+            f"\n{c.line}" for c in self.chosen
         )
 
 
@@ -326,13 +328,14 @@ def forecast(
         Trials may be inputs (with targets as the second argument), a pair (inputs, targets), a data frame or a file,
         see `learncast.tasks.from_data`.
     network : LinearRNN, TwoLayer, Deep or Activated, optional
-        The network before training; by default that of `learncast.planning.default_network`. The targets, if the first
-        argument is an array of inputs.
+        The network before training. By default a linear RNN (two layers if trials have one step) of 64 hidden units, or
+        as many as the smaller of inputs and outputs, with weights as torch draws them and a fixed recurrence of
+        1 - 1/steps. The targets, if the first argument is an array of inputs.
     training : Training, optional
-        Learning rate, weights that learn and other settings.
+        Learning rate, weights that learn and other settings, such as ``Training(1e-3, batch=64)``.
     goal : Goal or float, optional
-        When the task counts as learned; ``Accuracy(0.99)`` for a task and ``Explained(0.95)`` for trials by default. A
-        number means `Accuracy` for task families and `Explained` for recordings. A goal on trials, such as
+        When the task counts as learned; ``Accuracy(0.99)`` for a task family and ``Explained(0.95)`` for recordings by
+        default. A number means `Accuracy` for task families and `Explained` for recordings. A goal on trials, such as
         ``learncast.training.DecisionAccuracy(0.85, every=1)``, is measured on the recorded trials after every `every`
         steps.
     learning_rate : float, optional
@@ -383,13 +386,14 @@ def forecast(
     if isinstance(task, Task):
         if targets is not None:
             default_learn(targets)  # raises
-        own, meant = task, DEFAULT_GOAL if goal is None else goal
+        own = task
     else:
         given: dict[str, Any] = data if targets is None else {"targets": targets, **data}
         own = from_data(task, **given)
-        meant = DATA_GOAL if goal is None else goal
-        if goal is None:
-            chosen.append(Choice("goal", DATA_GOAL.text, "default", "goal=lc.R2(0.8) or another goal"))
+    recorded = own.recording is not None
+    meant = goal_of(goal, recorded=recorded)
+    if goal is None and recorded:
+        chosen.append(Choice("goal", meant.text, "default", "goal=lc.R2(0.8) or another goal"))
     if not isinstance(network, Network):
         network = default_network(own)
         call, change = network_call(network), "lc.forecast((inputs, targets), network)"
@@ -399,8 +403,7 @@ def forecast(
         limited = stage if not stage.goal.needs_training else Stage(own, DATA_GOAL)
         found = suggest_rate([limited], network, method=method, seed=seed_of(seed))
         learning_rate = found.learning_rate
-        why = f"half the largest safe rate {found.largest:.3g}"
-        chosen.append(Choice("learning rate", f"{learning_rate:.3g}", why, "learning_rate=..."))
+        chosen.append(Choice("learning rate", f"{learning_rate:.3g}", found.why, "learning_rate=..."))
     made = follow([stage], network, training, learning_rate=learning_rate, method=method, strict=strict, seed=seed)
     return replace(made, chosen=tuple(chosen)) if chosen else made
 
@@ -449,6 +452,9 @@ def follow(
     """
     if not stages:
         raise InvalidSpec("A curriculum needs at least one stage, got none.", field="stages")
+    others = [type(stage).__name__ for stage in stages if not isinstance(stage, Stage)]
+    if others:
+        raise InvalidSpec(f"stages must be lc.Stage(task, goal) each, got {others[0]}.", field="stages")
     if len(stages) == 1 and isinstance(stages[0].goal, Goal) and stages[0].goal.needs_training:
         first = [Stage(stages[0].task, DATA_GOAL, rate=stages[0].rate)]
         made = follow(first, network, training, learning_rate=learning_rate, method=method, strict=strict, seed=seed)
@@ -462,9 +468,15 @@ def follow(
             "Batches are forecast for linear networks only. Use batch=None, or train: learncast check.", field="batch"
         )
     found = Forecast(chosen, tuple(stages), tuple(range(len(stages))), batch=settings.batch)
-    if strict and not (chosen.name != "flow" and chosen.trust(found.places).holds):
-        _require(found)
+    if strict:
+        require_conditions(found)
     return found
+
+
+def require_conditions(found: Forecast) -> None:
+    """Raise if a condition of the theory fails both without limit and up to the stops."""
+    if found.method.name == "flow" or not found.method.trust(found.places).holds:
+        _require(found)
 
 
 def _require(found: Forecast) -> None:

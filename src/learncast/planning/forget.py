@@ -89,8 +89,7 @@ def stages_of(tasks: Sequence[Task], steps: ArrayLike) -> list[Stage]:
     except (TypeError, ValueError):
         lengths = np.array(np.nan)
     if lengths.shape not in ((), (number,)) or not (lengths >= 0).all():
-        raise InvalidSpec(
-            f"steps must be one number from 0 on, or {number}, one per task, got {steps!r:.60}.", field="steps"
-        )
+        wanted = f"one number from 0 on, or {number}, one per task"
+        raise InvalidSpec(f"steps must be {wanted}, got {steps!r:.60}.", field="steps")
     each = zip(tasks, np.broadcast_to(lengths, (number,)).tolist(), strict=True)
     return [Stage(task, steps=length) for task, length in each]

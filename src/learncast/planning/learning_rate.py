@@ -46,6 +46,12 @@ class SuggestedRate:
         return {"largest": self.largest, "learning_rate": self.learning_rate, "descent_steps": self.steps.value}
 
     @property
+    def why(self) -> str:
+        """Where the suggestion comes from, in a few words."""
+        safe = f"half the largest safe rate {self.largest:.3g}"
+        return safe if math.isfinite(self.largest) else "nothing to learn: every rate is safe"
+
+    @property
     def sentence(self) -> str:
         """The suggestion in words."""
         reached = math.isfinite(self.steps.value)
@@ -84,6 +90,8 @@ def suggest_rate(
     >>> round(found.largest, 4), round(found.learning_rate, 4), found.steps.descent
     (0.046, 0.023, 15.0)
     """
+    for stage in stages:
+        stage.check_forecast()
     tasks, settings = [stage.task for stage in stages], training or Training(1.0)
 
     def at(rate: float) -> StageSequence:
@@ -100,7 +108,10 @@ def suggest_rate(
         if steps.status is not Status.diverged:
             return SuggestedRate(SHARE * largest, largest, steps)
         largest /= 2
-    raise InvalidSpec("No learning rate can be suggested here. Give learning_rate.", field="learning_rate")
+    if all(stage.goal is not None and probe.nothing_to_learn(k, stage.goal) for k, stage in enumerate(stages)):
+        return SuggestedRate(1.0, math.inf, at(1.0).total)
+    remedy = "Scale inputs and targets to about 1, or give learning_rate."
+    raise InvalidSpec(f"No learning rate was found at which training settles. {remedy}", field="learning_rate")
 
 
 def _safe_rate(method: Method, task: int, goal: Goal | None) -> float:

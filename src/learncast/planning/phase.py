@@ -14,7 +14,6 @@ from learncast._core.errors import InvalidSpec, OutOfTime, hinted
 from learncast._core.progress import Progress, noticed, silent, time_limit
 from learncast._core.validation import FloatArray
 from learncast.networks import Network
-from learncast.planning.forecast import DEFAULT_GOAL
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import Method
 from learncast.planning.methods.modes import ModeMethod
@@ -43,7 +42,7 @@ def phase(
     vary: str,
     values: ArrayLike,
     accuracies: ArrayLike,
-    goal: Goal | float = DEFAULT_GOAL,
+    goal: Goal | float | None = None,
     learning_rate: float | None = None,
     method: str = "auto",
     strict: bool = True,
@@ -68,8 +67,8 @@ def phase(
         Values of the keyword.
     accuracies : (accuracies,)
         Accuracies at which the first task stops.
-    goal : Goal or float
-        When the target counts as learned.
+    goal : Goal or float, optional
+        When the target counts as learned; see `learncast.forecast`.
     training, learning_rate, method, strict
         As for `learncast.forecast`; conditions must hold for the target and every first task.
     seconds : float, optional

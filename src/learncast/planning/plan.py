@@ -83,22 +83,26 @@ class Shift:
 class Plan(Priced, Reported, Displayable):
     """Which intermediate tasks to train first and when to stop them, ranked against training directly.
 
+    `learncast.plan` makes it.
+
     Attributes
     ----------
-    method : Method
-        How the pool is learned.
-    terms : PoolTerms
-        Goal, costs and limits.
+    method
+        How the pool is learned; ``method.tasks`` are the candidates and the target.
+    terms
+        Goal, costs and limits, with the candidates that they refer to.
     best : Forecast
         The recommended stages; the target alone if nothing helps.
-    candidates : tuple of Candidate
-        Each candidate by itself before the target, best first; unusable ones last.
-    route, direct_route : Route
-        The recommended stages and direct training, in the steps that are reported.
-    in_sample_route : Route
+    candidates : tuple
+        Each candidate by itself before the target, best first; unusable ones last. Each has ``task``, ``accuracy`` (its
+        best stop), ``stop_steps``, ``total``, ``helps`` and ``forecast``.
+    route, direct_route
+        The recommended stages and direct training, in the steps that are reported: ``order`` (places of the tasks),
+        ``durations`` (steps of each stage), ``steps`` and ``total``.
+    in_sample_route
         The cheapest stages on the given statistics: other than `route` if other stops are better on average over
         resamples.
-    flow_route, direct_flow_route : Route
+    flow_route, direct_flow_route
         The best stages by the flow, and direct training by the flow.
     bound : float
         Lower bound of the flow cost of any plan that meets the terms; nan if unknown.
@@ -155,7 +159,7 @@ class Plan(Priced, Reported, Displayable):
 
     @property
     def learning_rate(self) -> float:
-        """Learning rate."""
+        """Learning rate of all stages."""
         return self.method.learning_rate
 
     @property
@@ -175,14 +179,14 @@ class Plan(Priced, Reported, Displayable):
 
     @property
     def direct_time(self) -> LearningTime:
-        """Direct training, mode by mode."""
+        """Times of direct training, mode by mode."""
         time = self.best.direct_time
         assert time is not None
         return time
 
     @cached_property
     def direct(self) -> Steps:
-        """Steps of direct training."""
+        """Steps of direct training, by descent and by the flow, with their interval."""
         time, own = self.direct_time, self.best.direct
         assert own is not None
         low, high = time.interval or (own.low, own.high)
@@ -190,7 +194,7 @@ class Plan(Priced, Reported, Displayable):
 
     @property
     def direct_steps(self) -> float:
-        """Reported steps of direct training."""
+        """Steps of direct training as a number: of descent if it was counted, or else of the flow."""
         return self.direct.descent if self.counted else self.direct.flow
 
     @cached_property
@@ -200,7 +204,7 @@ class Plan(Priced, Reported, Displayable):
 
     @property
     def forecast_class(self) -> str:
-        """What may be promised."""
+        """What may be promised: a key of `learncast.results.FORECAST_CLASSES`, such as ``"exact"``."""
         return self.trust.forecast_class
 
     @property
@@ -322,8 +326,9 @@ class Plan(Priced, Reported, Displayable):
         Returns
         -------
         Dataset
-            ``saving_steps`` over (accuracy, stop), with the plan's own stop and accuracy as attributes; nan where the
-            target is never learned that well.
+            ``saving_steps`` over (accuracy, stop), and ``saving_cost`` if steps have prices, with the candidate's best
+            stop, the plan's accuracy and whether the plan has this stop as attributes; nan where the target is never
+            learned that well.
         """
         return stop_portrait(self, candidate)
 
@@ -336,7 +341,7 @@ class Plan(Priced, Reported, Displayable):
 
     @property
     def provenance(self) -> Provenance:
-        """Origin of the numbers."""
+        """Version, settings and hashes from which the numbers come."""
         return self.method.provenance(self.terms.terms.hash)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -360,7 +365,8 @@ class Plan(Priced, Reported, Displayable):
     @property
     def _proof_text(self) -> str:
         if self.proof == "best found" and math.isnan(self.bound):
-            return "How good it is: the best of the plans that were tried. A better one may exist."
+            average = ", on average over resamples of the data" if summary.chosen_on_average(self) else ""
+            return f"How good it is: the best of the plans that were tried{average}. A better one may exist."
         text, total = PROOFS[self.proof]["meaning"], self.flow_route.total
         gap = (total - self.bound) / total if total > 0 else 0.0
         left = f" The flow's best is {gap:.1%} above that bound." if self.proof in ("certified", "best found") else ""

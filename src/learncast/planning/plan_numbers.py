@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from learncast._core.validation import FloatArray
-from learncast.display import Table, format_count, format_interval, format_number
+from learncast.display import Columns, Table, format_count, format_interval, format_number
 from learncast.planning.methods.method import Method
 from learncast.procedure.goals import Accuracy, Explained, Goal
 from learncast.results import STEPS, described, variables
@@ -79,35 +79,28 @@ def plan_dataset(plan: Plan) -> xr.Dataset:
 
 def ranking_table(plan: Plan) -> Table:
     """All candidates, best first."""
-    some = plan.candidates[:MOST_ROWS]
-    rows: list[tuple[str, ...]] = [
-        (
-            c.task.name,
-            f"{c.accuracy:.4g}" if c.helps else "do not use" if c.tried else "not tried",
-            c.steps.count,
-            format_number(c.steps.flow),
-            format_count(c.saving),
-            f"{c.saving_ratio:.3f}",
-        )
-        for c in some
-    ]
-    rows.append(("direct training", "", plan.direct.count, format_number(plan.direct.flow), "", "1.000"))
-    columns: tuple[str, ...] = ("candidate", "best stop", "steps", "flow", "saves", "ratio")
-    if plan.terms.priced:
-        costs = [*(c.total for c in some), plan.direct_total]
-        rows = [(*row, format_number(cost)) for row, cost in zip(rows, costs, strict=True)]
-        columns = (*columns, "cost")
+    some, priced = plan.candidates[:MOST_ROWS], plan.terms.priced
+    counts = [*(c.steps for c in some), plan.direct]
+    stops = [f"{c.accuracy:.4g}" if c.helps else "do not use" if c.tried else "not tried" for c in some]
+    columns: Columns = {
+        "candidate": ([*(c.task.name for c in some), "direct training"], str),
+        "best stop": ([*stops, ""], str),
+        **({"cost": ([*(c.total for c in some), plan.direct_total], format_number)} if priced else {}),
+        "steps": (counts, lambda steps: steps.count),
+        **({} if priced else {"flow": ([steps.flow for steps in counts], format_number)}),
+        "cost saved" if priced else "saves": ([*(format_count(c.saving) for c in some), ""], str),
+        "ratio": ([*(c.saving_ratio for c in some), 1.0], "{:.3f}".format),
+    }
     if plan.best.resampled is not None:
-        ends = [*(c.interval for c in some), plan.direct_interval]
-        rows = [(*row, format_interval(i)) for row, i in zip(rows, ends, strict=True)]
-        columns = (*columns, "95% interval of the cost" if plan.terms.priced else "95% interval")
+        interval = "95% interval of the cost" if priced else "95% interval"
+        columns = {**columns, interval: ([*(c.interval for c in some), plan.direct_interval], format_interval)}
     sentences = [(f'"{c.task.name}"', str(c.why["sentence"])) for c in some[:MOST_REASONS]]
     notes = [f"{text[:1].upper()}{text[1:]}." if name in text else f"{name}: {text}." for name, text in sentences]
     if len(some) > MOST_REASONS:
         notes.append("The reasons of the other candidates are in the files.")
     if len(plan.candidates) > MOST_ROWS:
         notes.append(f"{len(plan.candidates) - MOST_ROWS} more candidates are in the files.")
-    return Table("All candidates, best first", columns, rows, notes)
+    return Table.of("All candidates, best first", columns, notes)
 
 
 def stop_portrait(plan: Plan, candidate: int = 0) -> xr.Dataset:
@@ -136,14 +129,21 @@ def stop_portrait(plan: Plan, candidate: int = 0) -> xr.Dataset:
     goals = [plan.goal if accuracy == asked else _goal(plan.goal, float(accuracy)) for accuracy in accuracies]
     states = method.advance(method.place(chosen.task), method.start[None], stops.tolist())[:, 0]
     totals = _totals(method, states, stops.astype(float), goals)
-    direct = totals[:, 0]
-    with np.errstate(invalid="ignore"):
-        saving = np.where(np.isfinite(direct[:, None]), direct[:, None] - totals, np.nan)
+    measures = {"steps": (totals, STEPS)}
+    if plan.terms.priced:
+        stages = np.stack([np.broadcast_to(stops, totals.shape), totals - stops])
+        measures["cost"] = plan.terms.price([method.place(chosen.task), method.target], stages), "cost"
+    columns: dict[str, tuple[object, ...]] = {}
+    for name, (spent, units) in measures.items():
+        alone = spent[:, :1]
+        with np.errstate(invalid="ignore"):
+            saving = np.where(np.isfinite(alone), alone - spent, np.nan)
+        saved = described(f"{name} saved against direct training", units)
+        columns[f"saving_{name}"] = (("accuracy", "stop"), saving, saved)
+        columns[f"direct_{name}"] = ("accuracy", alone[:, 0], described(f"{name} of direct training", units))
+    same = [*plan.best.tasks[:-1]] == [chosen.task] and round(plan.stage_steps()[0]) == round(chosen.stop_steps)
     return xr.Dataset(
-        {
-            "saving_steps": (("accuracy", "stop"), saving, described("steps saved against direct training", STEPS)),
-            "direct_steps": ("accuracy", direct, described("steps of direct training", STEPS)),
-        },
+        columns,
         coords={
             "stop": ("stop", stops.astype(float), described(f"steps on {chosen.task.name}", STEPS)),
             "accuracy": ("accuracy", accuracies, described("accuracy asked of the target", "1")),
@@ -153,6 +153,7 @@ def stop_portrait(plan: Plan, candidate: int = 0) -> xr.Dataset:
             "target": plan.target.name,
             "stop_steps": chosen.stop_steps,
             "accuracy": asked,
+            "plan": int(same),
         },
     )
 

@@ -13,7 +13,7 @@ from learncast._core.errors import InvalidSpec, hinted
 from learncast._core.progress import Progress, deadline, noticed, now, silent, time_limit, until
 from learncast.networks import Network
 from learncast.planning.candidate import Candidate
-from learncast.planning.forecast import Forecast
+from learncast.planning.forecast import Forecast, require_conditions
 from learncast.planning.generalise.held_out_plan import plan_held_out
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import Method
@@ -37,7 +37,7 @@ from learncast.procedure.goals import Accuracy, forecast_goal_of
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.tasks.task import Task
-from learncast.theory.assumptions import Assumption, require
+from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.solution import LearningTime
 from learncast.theory.responses.trials import seed_of
 
@@ -68,10 +68,11 @@ def plan(
 ) -> Plan:
     """Find the intermediate tasks and the stops that reach the target in the fewest steps, or at the least cost.
 
-    With common modes the flow's best stops are exact, and longer schedules exact (one mode) or certified (several).
-    Other methods search: the result says so. The recommended stops are those that take the fewest whole steps of
-    gradient descent. Recorded tasks are resampled: the saving has an interval, and stops are the best on average over
-    resampled statistics.
+    If all tasks have the same modes, the best stop of one candidate is exact by the gradient flow. So is a schedule of
+    several candidates if there is one mode; with several modes a lower bound shows that no schedule is better. For
+    other tasks the search has no such proof, and `Plan.proof` says so. The recommended stops are those that take the
+    fewest whole steps of gradient descent. Recorded tasks are resampled: the saving has an interval, and stops are the
+    best on average over resampled statistics.
 
     Parameters
     ----------
@@ -82,16 +83,17 @@ def plan(
     network : LinearRNN, TwoLayer, Deep or Activated
         The network before training.
     training : Training, optional
-        Learning rate, weights that learn and other settings.
+        Learning rate, weights that learn and other settings, such as ``Training(1e-3, batch=64)``.
     learning_rate : float, optional
         Shorthand for ``training=Training(learning_rate)``.
     terms : Terms
-        Goal, number of stages, costs and limits.
+        Goal, number of stages, costs and limits, such as ``Terms(0.95, max_stages=3, switch_cost=20)``.
     method : {"auto", "modes", "two-layer", "pooled", "deep", "flow", "responses"}
         The first whose conditions hold, or the one named.
     strict : bool
         Raise if a condition of the theory fails, and recommend only candidates that meet all. Otherwise, with
-        ``method="modes"``, candidates with a residual of up to 0.1 compete too.
+        ``method="modes"``, candidates with a residual of up to 0.1 compete too. ``learncast plan`` always plans with
+        ``strict=False``, and its option ``--strict`` only sets the exit code.
     seconds : float, optional
         Time limit of the search; the plan is then the best found so far, and says so.
     seed : int
@@ -133,12 +135,13 @@ def plan(
 def plan_with(method: Method, terms: Terms, *, strict: bool = True, progress: Progress = silent) -> Plan:
     """Plan with a method that was chosen already."""
     method = method.for_plans
-    if strict:
-        require(method.conditions(method.target))
     goal = forecast_goal_of(terms.goal, recorded=method.tasks[-1].recording is not None)
+    terms = terms.with_(goal=goal)
     pool = (terms if method.target else terms.direct).over(method.target, goal)
     planner = _Planner(method, pool, strict, deadline())
     planner.direct_time  # noqa: B018  without direct training there is no answer
+    if strict:
+        require_conditions(Forecast(method, (Stage(method.tasks[-1], goal),), (method.target,)))
     with until(math.inf):  # from here on there is an answer: only the search is limited in time
         return planner.plan(progress)
 
@@ -158,7 +161,9 @@ class _Planner:
     @cached_property
     def descent(self) -> DescentSearch | None:
         """The search in steps of descent; None if descent is too long to count."""
-        return None if math.isnan(self.direct_time.descent_steps) else DescentSearch(self.method, self.terms)
+        steps, method = self.direct_time.descent_steps, self.method
+        too_many = math.isfinite(steps) and steps > method.most_counted(method.target, method.start)
+        return None if math.isnan(steps) or too_many else DescentSearch(method, self.terms)
 
     @cached_property
     def direct(self) -> Route:
@@ -326,6 +331,8 @@ class _Planner:
             else:
                 state = method.after_flow(task, begin, steps)
                 reached = float(method.accuracy(task, state[None])[0]) - 1e-12
+            if task < len(self.terms.most):  # the first step at or above a limit lies above it
+                reached = min(reached, float(self.terms.most[task]))
             stage = Stage(method.tasks[task], steps=steps)
             if 0.0 < reached < 1.0:
                 goal = Accuracy(reached)

@@ -126,8 +126,12 @@ class PortraitTimes:
     @property
     def _promising(self) -> NDArray[np.intp]:
         """Points that save most by the flow; nan, which sorts last, is not among them if others are left."""
-        most = min(BEST_COUNTED, self.speedup.size)
-        return np.argpartition(-self.speedup, most - 1, axis=None)[:most]
+        saved, most = self.speedup.ravel(), min(BEST_COUNTED, self.speedup.size)
+        best, near = np.fmax.reduce(self.speedup, axis=1), np.empty(0, dtype=np.intp)
+        if len(best) >= most:  # as many points as rows reach the best of a row: no others need sorting
+            near = np.flatnonzero(saved >= np.partition(best, -most)[-most])
+        near = near if len(near) >= most else np.arange(len(saved))
+        return near[np.argpartition(-saved[near], most - 1)[:most]]
 
     def descent_steps(self, flat: NDArray[np.intp]) -> FloatArray:
         """Descent steps of both stages at some points of the grid, by their place in the flattened grid."""

@@ -141,11 +141,17 @@ class StageSequence:
 
     @cached_property
     def trust(self) -> Trust:
-        """How far the forecast can be trusted: the conditions at the start, and of each stage up to its stop."""
+        """How far the forecast can be trusted: the conditions at the start, and of each stage up to its stop.
+
+        If descent was tried for longer without reaching the stop, they are those of the flow up to there.
+        """
         own = self.method.trust(self.places)
         names = {a.name for a in own.assumptions}
         ends = zip(self.run.flows, self.run.stages, strict=True)
-        later = [[a for a in flow.conditions_until(s.steps.flow) if a.name in names] for flow, s in ends]
+        later = [
+            [a for a in flow.conditions_until(float(np.fmax(s.steps.flow, s.steps.tried))) if a.name in names]
+            for flow, s in ends
+        ]
         return Trust(worst([[a for a in own.assumptions if a.name != LIMIT], *later]), own.promise)
 
     @property
@@ -317,8 +323,9 @@ def _carry_out(method: Method, stages: Sequence[Stage], places: Sequence[int]) -
             at = zip(places, [*flows, flow], states, strict=False)
             if any(method.rests_at_saddle(k, state, one) for k, one, state in at):
                 descent_state = _converged(method, [s.stage for s in found], places, descent_states)
+                descent_states[-1] = descent_state
         steps, descent_state = _train(method, place, stage, flow_state, descent_state, flow)
-        if not method.has_flow:
+        if not method.has_flow or stage.steps == math.inf:
             after = descent_state
         else:
             after = flow_state if math.isnan(steps.flow) else method.after_flow(place, flow_state, steps.flow, flow)
@@ -326,7 +333,9 @@ def _carry_out(method: Method, stages: Sequence[Stage], places: Sequence[int]) -
             steps = replace(steps, descent=math.inf if steps.status is Status.not_learned else math.nan)
         counting = counting and (math.isfinite(steps.descent) or stage.goal is None)
         start, end = method.strengths(np.stack([flow_state, after]))
-        reached = descent_state if math.isinf(steps.flow) and math.isfinite(steps.descent) else after  # past a saddle
+        counted = math.isfinite(steps.descent) and bool(np.isfinite(descent_state).all())
+        given, past_saddle = stage.goal is None, math.isinf(steps.flow)
+        reached = descent_state if counted and (given or past_saddle) else after
         accuracy = float(method.accuracy(place, reached[None])[0])
         found.append(StageForecast(stage, steps, accuracy, start, end))
         flow_state = after
@@ -371,5 +380,8 @@ def settling(flow: Solution) -> float:
     first, last = flow.at([0.0, math.inf])["excess_loss"].values
     if not first > last * (1 + 1e-9):
         return 1.0 / flow.learning_rate
-    time = flow.time_to_loss(float(last + 0.01 * (first - last)))
+    near = float(last + 0.01 * (first - last))
+    if near <= 0:  # rectified units that changed their signs fall below the least loss of the signs at the start
+        return 1.0 / flow.learning_rate
+    time = flow.time_to_loss(near)
     return 1.3 * time if math.isfinite(time) and time > 0 else 1.0 / flow.learning_rate

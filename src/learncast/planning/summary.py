@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from learncast.results import CLASS_WORDS, PROOFS, Status
+from learncast.theory.dynamics.solution import settles
 
 if TYPE_CHECKING:
     from learncast.planning.methods.method import Method
@@ -38,15 +39,23 @@ def steps_text(number: float) -> str:
 
 def paragraph(plan: Plan) -> str:
     """Write the recommendation, its saving, the obvious alternative, its sensitivity and how far to trust it."""
-    sentences = [
-        _recommendation(plan), _interval(plan), _in_sample(plan), _excluded(plan), _alternative(plan),
-        _sensitivity(plan), _trust(plan),
-    ]  # fmt: skip
-    return " ".join(sentence for sentence in sentences if sentence)
+    return " ".join(answer_and_rest(plan))
+
+
+def answer_and_rest(plan: Plan) -> tuple[str, str]:
+    """Write the recommendation with what makes it uncertain, then everything else."""
+    answer = [recommendation(plan), _interval(plan), _on_average(plan)]
+    rest = [_in_sample(plan), _excluded(plan), _alternative(plan), _sensitivity(plan), _trust(plan)]
+    first, second = (" ".join(sentence for sentence in part if sentence) for part in (answer, rest))
+    return first, second
 
 
 def _amount(plan: Plan, cost: float) -> str:
     return f"a cost of {cost:,.4g}" if plan.terms.priced else steps_text(cost)
+
+
+def _takes(plan: Plan, cost: float) -> str:
+    return f"costs {cost:,.4g}" if plan.terms.priced else f"takes {steps_text(cost)}"
 
 
 def _unit(plan: Plan) -> str:
@@ -58,22 +67,28 @@ def settling_rate(method: Method, task: int, trust: Trust) -> float:
     return float(np.fmin(method.largest_rate(task), method.settling_rate(trust.assumptions)))
 
 
-def _recommendation(plan: Plan) -> str:
+def recommendation(plan: Plan) -> str:
+    """Say what to train, for how long, and what direct training takes."""
     target, direct = f'"{plan.target.name}"', plan.direct
     if not math.isfinite(plan.total) and (math.isinf(direct.flow) or direct.status is Status.not_within):
         tried = ", directly or after any candidate" if plan.candidates else ""
         why = plan.method.remarks[:1] if direct.status is Status.not_learned else ()
         return ": ".join((f"{target} {direct.outcome}{tried}", *why)) + "."
-    if not math.isfinite(plan.total) or not plan.method.stable_on(plan.method.target):
+    reached = math.isfinite(plan.total) and (plan.pretrains or math.isfinite(plan.direct_steps))
+    if not reached or not (plan.counted or settles(plan.trust.assumptions)):
         flow = steps_text(direct.flow) if direct.flow >= 1 else "less than a step"
         most = settling_rate(plan.method, plan.method.target, plan.trust)
+        verb = "diverges" if direct.status is Status.diverged else "does not settle"
         return (
-            f"Gradient descent diverges on {target} at this learning rate; below {most:.2g} it is sure to settle. "
+            f"Gradient descent {verb} on {target} at this learning rate; below {most:.2g} it is sure to settle. "
             f"The flow takes {flow}."
         )
     if not plan.pretrains:
         direct_steps = f"{steps_text(plan.direct_steps)}{_unit(plan)}"
-        none = "" if any(c.helps for c in plan.candidates) else " No candidate pays at any stop."
+        useless = bool(plan.candidates) and not any(c.helps for c in plan.candidates)  # one stage has no candidates
+        none = " No candidate pays at any stop." if useless else ""
+        if none and plan.proof == "out of time":
+            none = " No stop that was tried in time pays."
         return f"Train {target} directly: {direct_steps}.{none}"
     if not plan.worthwhile:
         saved = f"a cost of {plan.saving:,.3g}" if plan.terms.priced else steps_text(plan.saving)
@@ -86,9 +101,10 @@ def _recommendation(plan: Plan) -> str:
         return f"{stages[:1].upper()}{stages[1:]}. Directly, {target} {direct.outcome}."
     last = round(plan.stage_steps()[-1])
     stands = last == 0 and len(plan.best.stages) == 2 and not plan.terms.priced
-    total = "" if stands else f" The total is {_amount(plan, plan.total)}."
-    direct_text = f"{_amount(plan, plan.direct_total)}{_unit(plan)}"
-    return f"{stages[:1].upper()}{stages[1:]}.{total} Training {target} directly takes {direct_text}."
+    amount = f"cost is {plan.total:,.4g}" if plan.terms.priced else f"is {steps_text(plan.total)}"
+    total = "" if stands else f" The total {amount}."
+    direct_text = f"{_takes(plan, plan.direct_total)}{_unit(plan)}"
+    return f"{stages[:1].upper()}{stages[1:]}.{total} Training {target} directly {direct_text}."
 
 
 def _stages(plan: Plan) -> str:
@@ -127,10 +143,19 @@ def _interval(plan: Plan) -> str:
     return f"{text}, so it may not pay." if plan.may_not_pay else f"{text}."
 
 
+def chosen_on_average(plan: Plan) -> bool:
+    """Whether other stages are cheaper on these data, but not on average over resamples."""
+    return plan.in_sample_route.total != plan.total and math.isfinite(plan.in_sample_route.total)
+
+
+def _on_average(plan: Plan) -> str:
+    return "It is chosen for the average over resamples of the data." if chosen_on_average(plan) else ""
+
+
 def _in_sample(plan: Plan) -> str:
     """The cheapest stages on these data, if others are recommended because they are better on average."""
     route = plan.in_sample_route
-    if route.total == plan.total or not math.isfinite(route.total):
+    if not chosen_on_average(plan):
         return ""
     stages = ", then ".join(
         f'"{plan.method.tasks[k].name}" for {steps_text(n)}' for k, n in zip(route.order, route.durations, strict=True)
@@ -165,9 +190,10 @@ def _sensitivity(plan: Plan) -> str:
     early, late = (s.extra for s in shifts)
     if min(early, late) < -0.5:  # a limit forbids the cheaper stop; this must not read like advice
         return ""
-    amounts = [f"{early:,.0f}" if plan.terms.priced else steps_text(max(early, 0.0)), f"{late:,.0f}"]
     what = "" if len(plan.route.order) == 1 else f' "{shifts[0].task}"'
-    return f"Stopping{what} 10% early costs {amounts[0]}, 10% late costs {amounts[1]}."
+    if plan.terms.priced:
+        return f"Stopping{what} 10% early raises the cost by {early:,.0f}, 10% late by {late:,.0f}."
+    return f"Stopping{what} 10% early costs {steps_text(max(early, 0.0))}, 10% late costs {late:,.0f}."
 
 
 def _trust(plan: Plan) -> str:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, hinted
 from learncast._core.validation import FloatArray, between, count, one_or_each
-from learncast.procedure.goals import Accuracy, Goal, goal_of
+from learncast.procedure.goals import Goal, goal_of
 from learncast.results import spec_hash
 from learncast.tasks.task import Task
 
@@ -28,8 +28,9 @@ class Terms:
 
     Parameters
     ----------
-    goal : Goal, float or "generalise"
-        When the target counts as learned. A number means `Accuracy` for task families and `Explained` for recordings.
+    goal : Goal, float or "generalise", optional
+        When the target counts as learned: ``Accuracy(0.99)`` for task families and ``Explained(0.95)`` for recordings
+        by default. A number means `Accuracy` for task families and `Explained` for recordings.
         "generalise" chooses the stops of the least held-out loss instead of the fewest steps.
     max_stages : int
         Largest number of stages, including the target; 1 trains the target directly.
@@ -38,7 +39,8 @@ class Terms:
     switch_cost : float
         Cost of each change of task, in the same unit, including the change to the target.
     least_accuracy, most_accuracy : float or (candidates,), optional
-        Accuracy on its own task at which a candidate's stage may stop; nan for no limit.
+        Accuracy on its own task at which a candidate's stage may stop; nan for no limit. A stage ends at the first step
+        at or above its accuracy.
     most_excess_loss : float or (candidates,), optional
         Excess loss of each candidate allowed at the end: a limit on forgetting; nan for no limit.
 
@@ -53,7 +55,7 @@ class Terms:
     132.0
     """
 
-    goal: Goal | float | str = Accuracy(0.99)  # noqa: RUF009  frozen
+    goal: Goal | float | str | None = None
     max_stages: int = 2
     costs: Numbers = 1.0
     switch_cost: float = 0.0
@@ -109,6 +111,7 @@ class Terms:
         return spec_hash(*(repr(getattr(self, f.name)) for f in fields(self)))
 
 
+Terms.__init__ = hinted(Terms.__init__)  # type: ignore[method-assign]
 _LIMITS = ("least_accuracy", "most_accuracy", "most_excess_loss")
 
 
@@ -189,10 +192,11 @@ class PoolTerms:
         return bool(within) and not np.isfinite(self.most_loss).any()
 
 
-def checked_pool(target: Task, candidates: Sequence[Task]) -> list[Task]:
+def checked_pool(target: object, candidates: object) -> list[Task]:
     """Check target and candidates: at least one candidate, none equal to the target, all names different."""
     if not isinstance(target, Task):
-        raise InvalidSpec(f"target must be a Task, got {type(target).__name__}.", field="target")
+        made = "Make one from trials with learncast.tasks.from_data(inputs, targets)."
+        raise InvalidSpec(f"target must be a Task, got {type(target).__name__}. {made}", field="target")
     if isinstance(candidates, Task | str) or not isinstance(candidates, Iterable):
         raise InvalidSpec(f"candidates must be a list of tasks, got {type(candidates).__name__}.", field="candidates")
     pool = list(candidates)

@@ -175,6 +175,7 @@ class Accuracy(Goal):
     def check_forecast(self) -> None:
         if self.optimum is not None:
             raise InvalidSpec("Only learncast.training can follow an optimum. Give Accuracy without it.", field="goal")
+        _check_reachable(self.value)
 
     def excess(self, baseline: Number, least: float) -> Number:
         return (1.0 - self.value) ** 2 * baseline
@@ -199,6 +200,9 @@ class Explained(Goal):
 
     def __post_init__(self) -> None:
         between("explained", self.value, 0.0, 1.0)
+
+    def check_forecast(self) -> None:
+        _check_reachable(self.value)
 
     def excess(self, baseline: Number, least: float) -> Number:
         return (1.0 - self.value) * baseline
@@ -303,8 +307,17 @@ class R2(Goal):
         return f"R² {share_text(self.value)}"
 
 
-def goal_of(goal: Goal | float | str, *, recorded: bool) -> Goal:
-    """Return a goal: a number means `Explained` for recorded tasks and `Accuracy` for task families."""
+#: The goals if none is given: of task families, and of recordings.
+FAMILY_GOAL, DATA_GOAL = Accuracy(0.99), Explained(0.95)
+
+
+def goal_of(goal: Goal | float | str | None, *, recorded: bool) -> Goal:
+    """Return a goal: a number means `Explained` for recorded tasks and `Accuracy` for task families.
+
+    None is the default goal.
+    """
+    if goal is None:
+        return DATA_GOAL if recorded else FAMILY_GOAL
     if isinstance(goal, Goal):
         return goal
     if isinstance(goal, int | float | np.number) and not isinstance(goal, bool):
@@ -312,7 +325,7 @@ def goal_of(goal: Goal | float | str, *, recorded: bool) -> Goal:
     raise InvalidSpec(f"goal must be a number or a Goal, got {type(goal).__name__}.", field="goal")
 
 
-def forecast_goal_of(goal: Goal | float | str, *, recorded: bool) -> Goal:
+def forecast_goal_of(goal: Goal | float | str | None, *, recorded: bool) -> Goal:
     """Return a goal that a forecast can follow, as `goal_of`."""
     found = goal_of(goal, recorded=recorded)
     if found.needs_training:
@@ -332,6 +345,12 @@ def check_looks(goal: Goal) -> None:
     """Raise if `looks` or `every` is not a positive count."""
     count("looks", goal.looks)
     count("every", goal.every)
+
+
+def _check_reachable(value: float) -> None:
+    """Refuse a share of 1, which descent approaches without end."""
+    if value == 1.0:
+        raise InvalidSpec("A goal must be below 1, got 1: training only approaches the best network.", field="goal")
 
 
 def _known(least: float) -> float:

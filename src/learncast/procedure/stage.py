@@ -8,7 +8,7 @@ from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, hinted
 from learncast._core.validation import positive
 from learncast.procedure.goals import Goal, Rule, goal_of
 from learncast.tasks.task import Task
@@ -48,6 +48,7 @@ class Stage(Generic[Trained]):
     steps: float | None
     rate: float
 
+    @hinted
     def __init__(
         self, task: Trained, goal: Rule | float | None = None, steps: float | None = None, rate: float = 1.0
     ) -> None:

@@ -37,8 +37,8 @@ class Training:
         "half_mse" (half the squared error, summed over outputs), "mse", "cross_entropy", a torch loss, or a function of
         (answers, targets). Forecasts of linear networks are for squared errors.
     learn : tuple of str, optional
-        Weights that learn. By default the input and output weights of a recurrent network and both layers of a
-        two-layer network; all parameters of a torch module.
+        Weights that learn. By default the input and output weights of a recurrent network and all layers of other
+        linear networks; all parameters of a torch module.
     momentum, betas, eps, weight_decay
         Settings of the optimiser.
     clip : float, optional
@@ -50,7 +50,8 @@ class Training:
     reset_optimizer : bool
         Whether each stage of a curriculum starts with a fresh optimiser.
     most_steps : int
-        Steps after which a stage that has not reached its goal ends.
+        Steps after which a stage that has not reached its goal ends, in training and in forecasts that go through
+        every step (momentum, Adam, batches). Forecasts of plain gradient descent count any number of steps.
 
     Examples
     --------
@@ -83,7 +84,8 @@ class Training:
         if self.batch is not None:
             object.__setattr__(self, "batch", count("batch", self.batch))
         if self.learn is not None:
-            object.__setattr__(self, "learn", tuple(self.learn))
+            given: object = self.learn
+            object.__setattr__(self, "learn", (given,) if isinstance(given, str) else tuple(self.learn))
         between("momentum", self.momentum, 0.0, 1.0)
         betas = real_array("betas", self.betas, ndim=1)
         if len(betas) != 2 or not ((betas >= 0) & (betas < 1)).all():

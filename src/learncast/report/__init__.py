@@ -13,9 +13,8 @@ __all__, __getattr__, __dir__ = exported(
         "generalise": "generalise_report held_out_report",
         "phase": "phase_report",
         "plan": "plan_report",
-        "report": "Report",
-        "results": "report_of",
-        "window": "evolution_report model_window_report window_report",
+        "report": "Report report_of",
+        "window": "model_window_report window_report",
     },
     inner={"plan": "draw_plan"},
 )

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from learncast._core.errors import OutOfTime
 from learncast._core.progress import Progress, silent, within
-from learncast.report.report import Report
+from learncast.report.report import Report, fields, picture
 from learncast.study.study_file import to_toml
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from learncast.advice.advice import Advice
     from learncast.study.advice_study import AdviceStudy
 
@@ -93,50 +92,26 @@ def of_advice(found: Advice, *, name: str = "", study: str = "") -> Report:
     name, study : str
         Name and content of the study; by default neither.
     """
-    a = found.dataset.attrs
+    data, a = found.dataset, found.dataset.attrs
+    keys = ("given_rate", "goal", "chance", "optimizer", "optimizer_between_stages", "run_status", "run_steps")
+    pilots = zip(data["pilot_rate"].values, data["pilot_loss"].mean("pilot_step").values, strict=True)
+    plans = zip(data["plan"].values, data["score"].values, strict=True)
     values = {
-        "recommended": found.recommended,
-        "learning_rate": found.learning_rate,
-        "given_rate": a["given_rate"],
-        "pilots": [
-            {"learning_rate": float(rate), "loss": float(loss)}
-            for rate, loss in zip(
-                found.dataset["pilot_rate"], found.dataset["pilot_loss"].mean("pilot_step"), strict=True
-            )
-        ],
-        "pilot_steps": found.pilot_steps,
-        "helpers": list(found.helpers),
-        "shortlist": list(found.shortlist),
-        "goal": a["goal"],
-        "chance": a["chance"],
-        "summary": found.summary,
-        "warnings": list(found.warnings),
-        "plans": [
-            {"plan": str(plan), "score": float(score)}
-            for plan, score in zip(found.dataset["plan"].values, found.dataset["score"].values, strict=True)
-        ],
-        "optimizer": a["optimizer"],
-        "optimizer_between_stages": a["optimizer_between_stages"],
-        **{key: a[key] for key in ("run_status", "run_steps") if key in a},
+        **fields(found, "recommended learning_rate pilot_steps helpers shortlist summary warnings"),
+        **{key: a[key] for key in keys if key in a},
+        "pilots": [{"learning_rate": float(rate), "loss": float(loss)} for rate, loss in pilots],
+        "plans": [{"plan": str(plan), "score": float(score)} for plan, score in plans],
     }
+    plans_table = [replace(found.table, rows=found.table.rows[:MOST_PLANS])] if found.validity else []
     return Report(
         kind="advise",
         title=f"{name}: how to train it soonest" if name else "How to train it soonest",
         lead=found.lines["do"],
         trust=found.trust,
         values=values,
-        tables=[
-            found.lines_table,
-            *([replace(found.table, rows=found.table.rows[:MOST_PLANS])] if found.validity else []),
-        ],
+        tables=[found.lines_table, *plans_table],
         dataset=found.dataset,
-        draw=lambda: _draw(found),
+        draw=partial(picture, found.plot, width=7.0, height=4.0),
         provenance=found.provenance,
         study=study,
     )
-
-
-def _draw(found: Advice) -> Figure:
-    from learncast.figures import sheet
-
-    return sheet(found.plot, width=7.0, height=4.0)

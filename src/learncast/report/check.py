@@ -10,14 +10,14 @@ import numpy as np
 
 from learncast import Forecast, Stage
 from learncast._core.progress import Progress, silent
-from learncast.display import Table, bracketed_interval, format_count, format_number
+from learncast.display import Plot, Table, bracketed_interval, format_count, format_number
 from learncast.planning.planner import plan_with
-from learncast.report.report import Report, as_count, batch_values, goal_values, outcome_values
+from learncast.report.report import Report, as_count, batch_values, fields, goal_values, outcome_values, picture
 from learncast.results import Provenance, spec_hash
 from learncast.study import Study
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
     from learncast.training.check import Check, CheckedCurriculum, SplitCheck
 
@@ -53,6 +53,7 @@ def of_check(result: Check, *, name: str = "", study: str = "") -> Report:
     origin = forecast.provenance
     sentences = [_split_text(split, k) for k, split in enumerate(result.splits)]
     lead = " ".join([_lead(result), *sentences])
+    steps = Plot.of("predicted_and_measured", result.dataset, title="Steps, forecast and measured")
     return Report(
         kind="check",
         title=f"{name or forecast.target.name}: check",
@@ -61,9 +62,7 @@ def of_check(result: Check, *, name: str = "", study: str = "") -> Report:
         values={
             "learning_rate": forecast.learning_rate,
             **goal_values(forecast.requested[-1].goal),
-            "batch": result.batch,
-            "seeds": result.seeds,
-            "tolerance": result.tolerance,
+            **fields(result, "batch seeds tolerance"),
             "agrees": result.passed,
             "summary": lead,
             "rows": [_values(c, verdicts[c.name]) for c in result.curricula],
@@ -74,7 +73,7 @@ def of_check(result: Check, *, name: str = "", study: str = "") -> Report:
         },
         tables=[_table(result)],
         dataset=result.dataset,
-        draw=partial(_draw, result),
+        draw=partial(picture, partial(_over_theory, result), steps.on, width=4.2, height=3.2),
         provenance=Provenance("training", origin.citations, spec_hash(origin.spec_hash, result.seeds)),
         study=study,
         passed=result.passed,
@@ -131,8 +130,7 @@ def _values(c: CheckedCurriculum, verdict: str) -> dict[str, object]:
         **outcome_values(steps),
         "predicted_interval": steps.interval,
         "measured_steps": [as_count(float(n)) for n in c.measured],
-        "measured_mean": c.number("measured_mean"),
-        "measured_sd": c.number("measured_sd"),
+        **{key: c.number(key) for key in ("measured_mean", "measured_sd")},
         "measured_interval": [c.number("measured_low"), c.number("measured_high")],
         "deviation": c.number("steps_deviation"),
         "in_batches": None if c.batched is None else batch_values(c.batched),
@@ -143,15 +141,7 @@ def _values(c: CheckedCurriculum, verdict: str) -> dict[str, object]:
 def _table(result: Check) -> Table:
     from learncast.training.check import DETECTED, FALSE_ALARM
 
-    cells = []
-    for c in result.curricula:
-        steps, mean = c.forecast.steps, c.number("measured_mean")
-        batched = "" if c.batched is None else f"{format_number(c.batched.mean, 1)} ± {c.batched.spread:.1f}"
-        trained = f"{format_number(mean, 1)} ± {c.number('measured_sd'):.1f}" if math.isfinite(mean) else "not reached"
-        deviation = f"{c.deviation:+.1%}" if math.isfinite(c.deviation) else "unknown"
-        forecast = format_count(steps.value) if math.isfinite(steps.value) else steps.count
-        forecast += bracketed_interval(steps.interval)
-        cells.append((c.name, forecast, batched, trained, deviation, result.verdicts[c.name]))
+    cells = [(*_cells(c), result.verdicts[c.name]) for c in result.curricula]
     simulated = result.tolerance is None and all(c.batched is not None for c in result.curricula)
     batches = "every step sees all recorded trials" if result.batch is None else (
         f"batches: forecast for batches of {result.batch:,} trials, as trained"
@@ -168,15 +158,22 @@ def _table(result: Check) -> Table:
     return Table("Gradient steps, forecast and measured", columns, cells, notes)
 
 
-def _draw(result: Check) -> Figure:
-    from learncast.figures import page, predicted_and_measured, training_over_theory
+def _cells(c: CheckedCurriculum) -> tuple[str, ...]:
+    steps, mean = c.forecast.steps, c.number("measured_mean")
+    forecast = format_count(steps.value) if math.isfinite(steps.value) else steps.count
+    batched = "" if c.batched is None else f"{format_number(c.batched.mean, 1)} ± {c.batched.spread:.1f}"
+    trained = f"{format_number(mean, 1)} ± {c.number('measured_sd'):.1f}" if math.isfinite(mean) else "not reached"
+    deviation = f"{c.deviation:+.1%}" if math.isfinite(c.deviation) else "unknown"
+    return c.name, forecast + bracketed_interval(steps.interval), batched, trained, deviation
+
+
+def _over_theory(result: Check, ax: Axes) -> None:
+    """Draw the runs of two curricula over their forecasts."""
+    from learncast.figures import training_over_theory
     from learncast.figures.look import DIRECT, STAGED
 
-    figure, axes = page(1, 2, width=4.2, height=3.2)
     title = f"Training over theory: {result.curricula[0].forecast.target.name}"
     for c, colour in zip(result.curricula[:2], (DIRECT, STAGED), strict=False):
         times = np.linspace(0.0, 1.1 * max(float(run.time.values[-1]) for run in c.runs), 400)
         runs = [run.dataset for run in c.runs]
-        training_over_theory(c.forecast.at(times).dataset, runs, axes[0], name=c.name, colour=colour, title=title)
-    predicted_and_measured(result.dataset, axes[1], title="Steps, forecast and measured")
-    return figure
+        training_over_theory(c.forecast.at(times).dataset, runs, ax, name=c.name, colour=colour, title=title)

@@ -11,7 +11,7 @@ from learncast.display import plural
 from learncast.planning.forget import stages_of
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import Method
-from learncast.report.report import outcome_values, validity
+from learncast.report.report import fields, outcome_values, validity
 from learncast.results import FORECAST_CLASSES
 from learncast.study import Study
 
@@ -28,10 +28,7 @@ def explain_study(study: Study, *, method: str = "auto") -> dict[str, object]:
     chosen = _method(study, method)
     parts: dict[str, object] = {
         "study": study.resolved(),
-        "tasks": [
-            {"name": t.name, "steps": t.steps, "inputs": t.inputs, "outputs": t.outputs, "trials": t.trials}
-            for t in tasks
-        ],
+        "tasks": [fields(task, "name steps inputs outputs trials") for task in tasks],
         "method": chosen.name,
         "class": chosen.trust(range(len(chosen.tasks))).forecast_class,
         "conditions": [validity(one) for one in chosen.assumptions],
@@ -68,14 +65,14 @@ def _rejected(study: Study, chosen: str) -> list[dict[str, str]]:
 def _cost(study: Study, method: Method) -> dict[str, object]:
     """Steps of direct training, and the number of orders that a plan tries."""
     pool = len(study.candidates)
-    orders = pool if method.name == "modes" else sum(pool**k for k in range(1, study.max_stages))
+    orders = {"orders": pool if method.name == "modes" else sum(pool**k for k in range(1, study.max_stages))}
     try:
         with time_limit(SECONDS):
             direct = method.learning_time(method.target, study.goal)
     except OutOfTime:
-        return {"direct_steps": None, "direct_status": "", "orders": orders}
+        return {"direct_steps": None, "direct_status": "", **orders}
     outcome = {f"direct_{key}": value for key, value in outcome_values(direct.steps).items()}
-    return {"direct_steps": direct.steps.value, **outcome, "direct_status": direct.status.value, "orders": orders}
+    return {"direct_steps": direct.steps.value, **outcome, "direct_status": direct.status.value, **orders}
 
 
 def explanation_text(study: Study, parts: dict[str, Any]) -> str:

@@ -6,18 +6,17 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from learncast import Forecast, Goal, InvalidSpec, Stage, Status, Steps, UnsupportedModel
+from learncast import Forecast, Goal, InvalidSpec, OutOfTime, Stage, Status, Steps, UnsupportedModel
+from learncast._core.progress import deadline, until
 from learncast._core.validation import FloatArray
-from learncast.display import Table, format_count, format_interval, format_number
+from learncast.display import Plot, Table, format_count, format_interval, format_number
 from learncast.networks.activated import Activated
-from learncast.planning.defaults import DATA_GOAL, chosen_table
+from learncast.planning.defaults import chosen_table
 from learncast.planning.forecast import on_trials
 from learncast.planning.forecast_numbers import curve_values
 from learncast.planning.generalise.generalise import DependentTrials, generalise
@@ -25,6 +24,7 @@ from learncast.planning.generalise.learners import PooledLearner, learner_for
 from learncast.planning.generalise.result import Generalisation
 from learncast.planning.methods.method import LIMIT, Method
 from learncast.planning.summary import settling_rate
+from learncast.procedure.goals import DATA_GOAL
 from learncast.report.generalise import held_out_values
 from learncast.report.recurrence import LearnedRecurrence
 from learncast.report.report import (
@@ -35,6 +35,7 @@ from learncast.report.report import (
     goal_values,
     method_note,
     outcome_values,
+    picture,
     spread_rows,
 )
 from learncast.study import Study
@@ -55,8 +56,8 @@ LEGEND = {
 ROUND_OFF = 1e-12
 #: Rows of a trajectory in a table.
 MOST_ROWS = 30
-#: Last step of the held-out loss: this multiple of the steps of the forecast, and at most so many.
-BEYOND, HELD_OUT_STEPS = 4, 10_000
+#: Why a number is left out.
+TIME_LIMIT = "the time limit was reached. Allow more seconds"
 
 
 def forecast_report(
@@ -73,11 +74,24 @@ def forecast_report(
     if study.batch is not None and made.trust.holds:
         made = replace(made, batch=study.batch)
     made = on_trials(made, Stage(chosen, study.goal)) if on_recorded else made
-    return of_forecast(made, times, horizons=study.horizons, name=study.name, study=study.resolved())
+    run, late = made.run, ""
+    try:
+        _ = made.resampled
+    except OutOfTime:  # the count itself is an answer
+        made, late = replace(made, resample=False), f"No 95% interval: {TIME_LIMIT}"
+        made.__dict__["run"] = run
+    with until(math.inf if late else deadline()):
+        return of_forecast(made, times, horizons=study.horizons, name=study.name, study=study.resolved(), late=late)
 
 
 def of_forecast(
-    made: Forecast, times: FloatArray | None = None, *, horizons: Sequence[int] = (), name: str = "", study: str = ""
+    made: Forecast,
+    times: FloatArray | None = None,
+    *,
+    horizons: Sequence[int] = (),
+    name: str = "",
+    study: str = "",
+    late: str = "",
 ) -> Report:
     """Report a forecast of one task that is trained to a goal.
 
@@ -90,6 +104,8 @@ def of_forecast(
         Lengths of longer trials, for a recurrence that is learned.
     name, study : str
         Name and content of the study; by default the task's name and nothing.
+    late : str
+        What the time limit left out; the held-out loss is then left out too.
     """
     m, (place,), chosen, trust = made.method, made.places, made.target, made.trust
     goal = made.requested[0].goal
@@ -99,7 +115,7 @@ def of_forecast(
     rows = m.mode_rows(place, goal)
     recurrence = LearnedRecurrence.of(made, flow, horizons)
     first, notes = data_notes(m, place)
-    remarks = [*flow.remarks, *recurrence.remarks, *notes]
+    remarks = [*flow.remarks, *recurrence.remarks, *notes, *filter(None, [late])]
     values: dict[str, object] = {
         "task": chosen.name,
         "learning_rate": made.training.learning_rate,
@@ -112,24 +128,26 @@ def of_forecast(
         **({} if steps.interval is None else {"interval": list(steps.interval)}),
         **_batch_values(made, refusal),
         "modes": [
-            {**row, "descent_steps": as_count(row.get("descent_steps", math.nan)), **recurrence.of_mode(k)}
+            {
+                **row,
+                **({"descent_steps": as_count(row["descent_steps"])} if "descent_steps" in row else {}),
+                **recurrence.of_mode(k),
+            }
             for k, row in enumerate(rows)
         ],
         **recurrence.values,
         "bottleneck_loss": flow.bottleneck_loss,
         "remarks": remarks,
+        "curve": curve_values(made.full_batch),
+        **({} if made.classes is None else {"classes": asdict(made.classes)}),
+        **({"chosen": [asdict(choice) for choice in made.chosen]} if made.chosen else {}),
     }
-    values["curve"] = curve_values(made.full_batch)
     other = made.without_bias
     if other is not None:
         count, best = as_count(other.steps.descent), other.best_r2
         values["without_bias"] = {"descent_steps": count, "best_r2": best, "best_r2_with_bias": made.best_r2}
         reached = f"and R² can reach {best:.3g} instead of {made.best_r2:.3g}"
         remarks.append(f"Without biases training takes {other.steps.count} full-batch steps, {reached}")
-    if made.classes is not None:
-        values["classes"] = asdict(made.classes)
-    if made.chosen:
-        values["chosen"] = [asdict(choice) for choice in made.chosen]
     if any(a.name == LIMIT for a in trust.failed) and made.safe_rate is not None:
         values["safe_rate"] = made.safe_rate.values
         refusal += f" {made.unstable}{made.safe_rate.sentence}"
@@ -137,10 +155,10 @@ def of_forecast(
     tables = [
         *chosen_table(made.chosen),
         _table(f'Learning "{chosen.name}" to {goal.text}', m.goal_text(place, goal), rows, remarks),
+        *([] if made.classes is None else [made.classes.table]),
+        *recurrence.tables,
     ]
-    tables += [] if made.classes is None else [made.classes.table]
-    tables += recurrence.tables
-    held_out, unknown = _held_out(m, chosen, learned.descent_steps)
+    held_out, unknown = (None, "") if late else _held_out(m, chosen)
     if unknown:
         tables.append(Table("Held-out loss", ("",), [(unknown,)]))
     if held_out is not None:
@@ -152,14 +170,12 @@ def of_forecast(
         tables.append(_trajectory_table(data))
 
     def draw() -> Figure:
-        from learncast.figures import learning_curve, mode_strengths, sheet
-
-        optimum = [row["optimum"] for row in rows]
-        course = partial(learning_curve, made.full_batch.learning_curve(points=240), title=f'Learning "{chosen.name}"')
+        curve, optimum = made.full_batch.learning_curve(points=240), [row["optimum"] for row in rows]
+        course = Plot.of("learning_curve", curve, title=f'Learning "{chosen.name}"')
         if not m.has_flow:
-            return sheet(course, width=4.2, height=3.0)
-        modes = partial(mode_strengths, flow.at(span).dataset, optimum=optimum, title="Strength of every mode")
-        return sheet(course, modes, width=3.9, height=2.9)
+            return picture(course.on, width=4.2, height=3.0)
+        modes = Plot.of("mode_strengths", flow.at(span).dataset, optimum=optimum, title="Strength of every mode")
+        return picture(course.on, modes.on, width=3.9, height=2.9)
 
     lead = first + _lead(chosen.name, goal, made if not refusal else made.full_batch, m, place)
     return Report(
@@ -178,18 +194,19 @@ def of_forecast(
     )
 
 
-def _held_out(method: Method, task: Task, steps: float) -> tuple[Generalisation | None, str]:
-    """Held-out loss of a task with stored trials and a fixed scalar recurrence, or the reason why there is none."""
+def _held_out(method: Method, task: Task) -> tuple[Generalisation | None, str]:
+    """Held-out loss of `learncast.generalise` for stored trials and a fixed scalar recurrence, or why there is none."""
     if task.recorded_trials is None or task.recording is None:
         return None, ""
     training, network = method.training.with_(batch=None), method.network
-    most = max(min(HELD_OUT_STEPS, BEYOND * int(steps)), 1) if math.isfinite(steps) else HELD_OUT_STEPS
     try:
         if isinstance(network, Activated) or not isinstance(learner_for(task, network, training), PooledLearner):
             return None, "`learncast generalise` forecasts the held-out loss."
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DependentTrials)  # it is among the remarks
-            return generalise(task, network, training, most_steps=most), ""
+            return generalise(task, network, training), ""
+    except OutOfTime:
+        return None, f"No held-out loss: {TIME_LIMIT}."
     except (InvalidSpec, UnsupportedModel) as error:
         return None, f"No held-out loss: {error}"
 
@@ -215,17 +232,14 @@ def _table(title: str, meaning: str, rows: list[dict[str, Any]], remarks: list[s
     every = ("mode", "b", "beta_yx", "beta_xx", "u*", "u0", "descent", "flow", "status")
     digits = {"recurrence": 4, "weighted_cross": 5, "weighted_input": 5, "optimum": 5, "initial": 3}
     tiny = ROUND_OFF * max((abs(row["optimum"]) for row in rows), default=0.0)
-    described = [
-        (
-            *(_known(row.get(key, math.nan), n, tiny if key == "optimum" else 0.0) for key, n in digits.items()),
-            *_steps(row),
-            row["status"],
-        )
-        for row in rows
-    ]
+
+    def described(row: dict[str, Any]) -> tuple[str, ...]:
+        known = (_known(row.get(key, math.nan), n, tiny if key == "optimum" else 0.0) for key, n in digits.items())
+        return (*known, *_steps(row), row["status"])
+
     cells = []
-    for same, group in groupby(zip(described, rows, strict=True), key=itemgetter(0)):  # equal modes share a row
-        numbers = [row["mode"] + 1 for _, row in group]
+    for same, group in groupby(rows, key=described):  # equal modes share a row
+        numbers = [row["mode"] + 1 for row in group]
         cells.append(("–".join(map(str, dict.fromkeys((numbers[0], numbers[-1])))), *same))
     # Leave out what says nothing: modes that learn together have neither a recurrence nor steps of their own.
     used = [k for k in range(len(every)) if any(row[k] not in ("", Status.ok.name) for row in cells)]
@@ -270,23 +284,22 @@ def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> 
         full = f"Full batches reach {goal.text} in {format_count(made.full_batch.steps.descent)} steps."
         return f"{task}: {made.batches.sentence} {full}{note}"
     if not math.isfinite(descent):
-        text = (
-            "descent is too long to count"
-            if math.isnan(descent)
-            else _divergence(settling_rate(method, place, made.trust))
-        )
+        text = "descent is too long to count"
+        if not math.isnan(descent):
+            most = settling_rate(method, place, made.trust)
+            text = Status.diverged.value + ("" if math.isnan(most) else f"; below {most:.2g} it is sure to settle")
         return f"The gradient flow of {task} reaches {goal.text} in {format_number(flow)} steps; {text}.{note}"
     certain = steps.interval is None or steps.low == steps.high  # nothing was estimated from trials
     within = "" if certain else f"95% interval {format_interval(steps.interval)}; "
+    unit = "gradient step" if descent == 1 and made.batches is None else "gradient steps"
     spread, batches = "", ""
     if made.batches is not None:
         spread, full = f" ± {format_count(steps.spread)}", format_count(made.full_batch.steps.descent)
-        batches = (
-            f"{made.batches.drawn}, mean and standard deviation of {made.batches.runs} runs; full batches: {full}; "
-        )
+        runs = f"mean and standard deviation of {made.batches.runs} runs"
+        batches = f"{made.batches.drawn}, {runs}; full batches: {full}; "
     by_flow = f"{within}gradient flow: {format_number(flow)}"
     known = by_flow if method.has_flow else f"{made.training.optimizer}, counted"
-    count = f"{format_count(descent)}{spread} gradient steps ({batches}{known})"
+    count = f"{format_count(descent)}{spread} {unit} ({batches}{known})"
     return f"{task} reaches {goal.text} in {count}.{note}"
 
 
@@ -294,20 +307,13 @@ def _bottleneck(loss: float) -> str:
     return f" There are fewer hidden units than modes: a loss of {loss:.3g} cannot be learned." if loss > 0 else ""
 
 
-def _divergence(most: float) -> str:
-    sure = "" if math.isnan(most) else f"; below {most:.2g} it is sure to settle"
-    return f"{Status.diverged.value}{sure}"
-
-
 def _trajectory_table(dataset: xr.Dataset) -> Table:
     picks, notes = spread_rows(dataset.sizes["time"], MOST_ROWS)
-    rows = [
-        (
-            f"{float(dataset['time'][i]):g}",
-            *(f"{float(u):.6g}" for u in dataset["strength"].values[i]),
-            f"{float(dataset['loss'][i]):.6g}",
-        )
-        for i in picks
-    ]
-    columns = ("step", *(f"strength {k + 1}" for k in range(dataset.sizes["mode"])), "loss")
-    return Table("Trajectory of the flow", columns, rows, notes)
+    some, number = dataset.isel(time=picks), "{:.6g}".format
+    strengths = some["strength"].transpose("mode", "time").values
+    columns = {
+        "step": (some["time"].values, "{:g}".format),
+        **{f"strength {k}": (row, number) for k, row in enumerate(strengths, 1)},
+        "loss": (some["loss"].values, number),
+    }
+    return Table.of("Trajectory of the flow", columns, notes)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
 
 import xarray as xr
 
 from learncast import Forecast, InvalidSpec, follow
-from learncast.display import Table, format_loss
+from learncast.display import Plot, Table, format_count, format_loss
 from learncast.planning.forget import stages_of
-from learncast.report.report import Report, method_note
+from learncast.report.report import Report, method_note, picture
 from learncast.study import Study
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+#: Explanation of the steps of a stage that is trained to convergence.
+SETTLED = "Stages that converge have no last step; named is the step from which every loss stays within 1% of its end."
+
+
+#: Rise of a loss, as a share of the largest loss before training, from which it is marked as forgetting.
+FORGOTTEN = 1e-9
 
 
 def forget_report(study: Study, *, method: str = "auto") -> Report:
@@ -37,7 +40,9 @@ def of_sequence(forecast: Forecast, *, name: str = "", study: str = "") -> Repor
         Name and content of the study; by default the target's name and nothing.
     """
     loss, change = forecast.losses(), forecast.forgetting
-    names = [task.name for task in forecast.tasks]
+    counted = any(stage.goal is not None for stage in forecast.requested)
+    names, after = [task.name for task in forecast.tasks], "Loss after each stage"
+    padded = change.drop_vars("steps").pad(stage=(1, 0)).assign_coords(stage=loss["stage"])
     values: dict[str, object] = {
         "tasks": names,
         "learning_rate": forecast.learning_rate,
@@ -55,28 +60,24 @@ def of_sequence(forecast: Forecast, *, name: str = "", study: str = "") -> Repor
     return Report(
         kind="forget",
         title=f"{name or forecast.target.name}: what is forgotten",
-        lead=_lead(forecast, change),
+        lead=(_steps_sentence(forecast) if counted and forecast.trust.holds else "") + _lead(forecast, change),
         trust=forecast.trust,
         values=values,
         tables=[
-            _table("Loss of each task", loss, format_loss, (f"Loss: {loss.attrs['long_name']}",)),
-            _table(
-                "Change over each stage",
-                change,
-                _signed,
-                ("A positive change is forgetting", "Changes are differences of losses before rounding"),
-            ),
+            *([forecast.table] if counted else []),
+            _losses_table(forecast, loss, change),
         ],
-        dataset=xr.Dataset(
-            {
-                "loss_after": loss.drop_vars("steps"),
-                "forgetting": change.drop_vars("steps").pad(stage=(1, 0)).assign_coords(stage=loss["stage"]),
-            }
-        ),
-        draw=lambda: _draw(loss, forecast),
+        dataset=xr.Dataset({"loss_after": loss.drop_vars("steps"), "forgetting": padded}),
+        draw=partial(picture, forecast.plot, Plot.of("loss_matrix", loss, title=after).on, width=4.2, height=3.2),
         provenance=forecast.provenance,
         study=study,
     )
+
+
+def _steps_sentence(forecast: Forecast) -> str:
+    """Steps of all stages, and of direct training."""
+    direct = "" if forecast.direct is None else f" Training {forecast.target.name!r} directly takes {forecast.direct}."
+    return f"All stages take {forecast.steps}.{direct} "
 
 
 def _lead(forecast: Forecast, change: xr.DataArray) -> str:
@@ -100,22 +101,18 @@ def _lead(forecast: Forecast, change: xr.DataArray) -> str:
     return sentence + method_note(forecast.method, forecast.trust) + note
 
 
-def _signed(change: float) -> str:
-    return f"+{format_loss(change)}" if change > 0 else format_loss(change)
-
-
-def _table(title: str, values: xr.DataArray, text: Callable[[float], str], notes: tuple[str, ...]) -> Table:
-    rows = [
-        (str(stage) if stage == "start" else f"after {stage}", *map(text, row))
-        for stage, row in zip(values["stage"].values, values.values, strict=True)
-    ]
-    return Table(title, ("stage", *(str(t) for t in values["task"].values)), rows, [f"{n}." for n in notes])
-
-
-def _draw(loss: xr.DataArray, forecast: Forecast) -> Figure:
-    from learncast.figures import loss_matrix, page
-
-    figure, axes = page(1, 2, width=4.2, height=3.2)
-    forecast.plot(axes[0])
-    loss_matrix(loss, axes[1], title="Loss after each stage")
-    return figure
+def _losses_table(forecast: Forecast, loss: xr.DataArray, change: xr.DataArray) -> Table:
+    """Loss of every task after every stage; an arrow marks what is forgotten."""
+    curves, rows = forecast.curves(points=2), [("start", "", *map(format_loss, loss.values[0].tolist()))]
+    lengths = curves["time"].values[1::2] - curves["time"].values[::2]
+    converging = False
+    for made, length, losses, rises in zip(forecast.stages, lengths, loss.values[1:], change.values, strict=True):
+        steps = made.steps.count
+        if made.stage.goal is None and math.isinf(float(made.stage.steps or 0.0)):
+            steps, converging = f"settled at {format_count(length)}", True
+        marks = ["↑ " if rise > FORGOTTEN * float(loss.values[0].max()) else "" for rise in rises]
+        cells = [mark + format_loss(float(value)) for mark, value in zip(marks, losses, strict=True)]
+        rows.append((f"after {made.task.name}", steps, *cells))
+    notes = [f"Loss: {loss.attrs['long_name']}. ↑: it rose in this stage, which is forgetting."]
+    columns = ("stage", "steps", *(str(name) for name in loss["task"].values))
+    return Table("Loss of each task", columns, rows, [*notes, SETTLED] if converging else notes)

@@ -10,9 +10,9 @@ import numpy as np
 
 from learncast._core.progress import Progress, check_time, silent
 from learncast._core.validation import FloatArray
-from learncast.display import Table, format_count
+from learncast.display import Columns, Plot, Table, format_count
 from learncast.planning.phase import phase
-from learncast.report.report import Report, spread_rows
+from learncast.report.report import Report, picture, spread_rows
 from learncast.results import Provenance, Steps
 from learncast.study import Study
 from learncast.theory.assumptions import ASSUMPTIONS, Assumption, Trust
@@ -20,7 +20,6 @@ from learncast.theory.dynamics.solution import status_of
 
 if TYPE_CHECKING:
     import xarray as xr
-    from matplotlib.figure import Figure
 
 
 def phase_report(
@@ -55,6 +54,9 @@ def phase_report(
     row, column = np.unravel_index(int(np.nanargmax(np.where(np.isnan(saved), -np.inf, saved))), saved.shape)
     best = {"value": float(values[row]), "accuracy": float(accuracies[column])}
     best["saved_descent_steps"] = float(saved[row, column])
+    own = parameters.get(vary)
+    value = float(own) if isinstance(own, int | float | np.number) else None
+    drawn: dict[str, object] = {"target_value": value, "title": "Steps saved by a first task"}
     tables = ("speedup_steps", "total_steps", "total_descent_steps", "singular_accuracy")
     return Report(
         kind="phase",
@@ -71,7 +73,7 @@ def phase_report(
         },
         tables=[_best_stops(vary, values, accuracies, saved, dataset["total_descent_steps"].values)],
         dataset=dataset,
-        draw=lambda: _draw(dataset, parameters.get(vary)),
+        draw=partial(picture, Plot.of("portrait", dataset, **drawn).on, width=6.0, height=4.4),
         provenance=Provenance.from_attributes(dataset.attrs),
         study=study.resolved(),
     )
@@ -101,21 +103,19 @@ def _lead(dataset: xr.Dataset, trust: Trust, best: dict[str, float]) -> str:
     return lead
 
 
-def _draw(dataset: xr.Dataset, own: object) -> Figure:
-    from learncast.figures import portrait, sheet
-
-    value = float(own) if isinstance(own, int | float | np.number) else None
-    drawn = partial(portrait, dataset, target_value=value, title="Steps saved by a first task")
-    return sheet(drawn, width=6.0, height=4.4)
-
-
 def _best_stops(vary: str, values: FloatArray, accuracies: FloatArray, saved: FloatArray, total: FloatArray) -> Table:
     """The stop of the grid that saves most for each first task, in steps of descent."""
-    rows = []
-    picks, notes = spread_rows(len(values), 15)
-    for i in picks:
-        k = int(np.nanargmax(np.where(np.isnan(saved[i]), -np.inf, saved[i])))
-        stop = f"{accuracies[k]:.4g}" if saved[i, k] > 0 else "none pays"
-        rows.append((f"{values[i]:.4g}", stop, format_count(total[i, k]), format_count(saved[i, k])))
-    columns = (vary.replace("_", " "), "stop (accuracy)", "total steps", "saves")
-    return Table("Best stop on this grid for each first task (a plan finds stops between)", columns, rows, notes)
+    best = np.where(np.isnan(saved), -np.inf, saved).argmax(axis=1)
+    gains = saved[np.arange(len(values)), best]
+    paying = np.flatnonzero(gains > 0)
+    picks, notes = spread_rows(len(paying), 15)
+    rows = paying[picks]
+    columns: Columns = {
+        vary.replace("_", " "): (values[rows], "{:.4g}".format),
+        "stop (accuracy)": (accuracies[best[rows]], "{:.4g}".format),
+        "total steps": (total[rows, best[rows]], format_count),
+        "saves": (gains[rows], format_count),
+    }
+    if len(paying) < len(values):
+        notes = (*notes, f"No stop pays at the other {len(values) - len(paying)} of {len(values)} values.")
+    return Table.of("Best stop on this grid for each first task (a plan finds stops between)", columns, notes)

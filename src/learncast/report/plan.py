@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from learncast import InvalidSpec, OutOfTime, Training, UnsupportedModel
+from learncast import InvalidSpec, OutOfTime, Steps, Training, UnsupportedModel
 from learncast._core.progress import Progress, silent, until
 from learncast._core.validation import one_of
-from learncast.display import Table, format_count, format_number
+from learncast.display import Columns, Plot, Table, format_count, format_number
 from learncast.planning.candidate import Candidate
 from learncast.planning.front import Front
 from learncast.planning.generalise.held_out_plan import HeldOutPlan, plan_held_out
-from learncast.planning.plan import Alternative, Plan, Shift
+from learncast.planning.plan import Plan
 from learncast.planning.planner import plan_with
+from learncast.planning.search import Route
+from learncast.planning.summary import answer_and_rest, chosen_on_average
 from learncast.planning.terms import GENERALISE
 from learncast.report.generalise import held_out_values
 from learncast.report.report import (
@@ -23,9 +26,11 @@ from learncast.report.report import (
     as_count,
     batch_values,
     data_notes,
+    fields,
     goal_values,
     method_note,
     outcome_values,
+    picture,
     validity,
 )
 from learncast.study import Study
@@ -111,7 +116,8 @@ def of_plan(plan: Plan, front: Front | None = None, *, name: str = "", study: st
     if data:
         tables.append(Table(f'What the trials of "{plan.target.name}" allow', ("",), [(line,) for line in data]))
     values["data"] = data
-    lead = first + plan.summary + (method_note(plan.method, plan.trust) if plan.trust.holds else "")
+    lead = first + (plan.summary if isinstance(plan, HeldOutPlan) else "\n\n".join(answer_and_rest(plan)))
+    lead += method_note(plan.method, plan.trust) if plan.trust.holds else ""
     if training.batch is not None and plan.trust.holds and math.isfinite(plan.best.steps.descent):
         values["in_batches"], sentence = _in_batches(plan, training)
         lead = f"{lead} {sentence}"
@@ -157,137 +163,103 @@ def _values(plan: Plan) -> dict[str, object]:
         **plan.method.trial_values(range(len(plan.method.tasks))),
         "summary": plan.summary,
         "counted_by": "descent" if plan.counted else "flow",
-        "interval": None if plan.interval is None else list(plan.interval),
-        "worthwhile": plan.worthwhile,
-        "saving": plan.saving,
-        "may_not_pay": plan.may_not_pay,
-        "saving_interval": None if plan.saving_interval is None else list(plan.saving_interval),
-        "proof": plan.proof,
+        **fields(plan, "interval worthwhile saving may_not_pay saving_interval proof"),
         "lower_bound": plan.bound,
         "direct": {
-            "descent_steps": as_count(plan.direct.descent),
-            "flow_steps": plan.direct.flow,
+            **_steps(plan.direct, plan.direct_interval),
             "total": plan.direct_total,
             **outcome_values(plan.direct),
-            **_interval(plan.direct_interval),
         },
         "candidates": [_candidate(c) for c in plan.candidates],
         "best": {
             "stages": [
-                {
-                    "task": s.task.name,
-                    "accuracy": getattr(s.stage.goal, "value", s.accuracy),
-                    "descent_steps": as_count(s.steps.descent),
-                    "flow_steps": s.steps.flow,
-                    **outcome_values(s.steps),
-                    **_interval(s.steps.interval),
-                }
+                {"task": s.task.name, "accuracy": getattr(s.stage.goal, "value", s.accuracy)}
+                | _steps(s.steps, s.steps.interval)
+                | outcome_values(s.steps)
                 for s in best.stages
             ],
-            "descent_steps": as_count(best.steps.descent),
-            "flow_steps": best.steps.flow,
-            "saving": plan.saving,
-            "saving_ratio": plan.saving_ratio,
-            **_interval(plan.interval),
-            "total": plan.total,
+            **_steps(best.steps, plan.interval),
+            **fields(plan, "saving saving_ratio total"),
         },
-        "in_sample": {
-            "total": plan.in_sample_route.total,
-            "stages": [
-                {"task": plan.method.tasks[k].name, "steps": n}
-                for k, n in zip(plan.in_sample_route.order, plan.in_sample_route.durations, strict=True)
-            ],
-        },
+        "in_sample": _route(plan, plan.in_sample_route, "steps"),
         "best_by_flow": {
-            "total": plan.flow_route.total,
+            **_route(plan, plan.flow_route, "flow_steps"),
             "direct_total": plan.direct_flow_route.total,
-            "stages": [
-                {"task": plan.method.tasks[k].name, "flow_steps": t}
-                for k, t in zip(plan.flow_route.order, plan.flow_route.durations, strict=True)
-            ],
         },
-        "alternatives": [
-            {"plan": a.name, "steps": a.steps, "total": a.total, "extra": a.extra} for a in plan.alternatives
-        ],
+        "alternatives": [{"plan": a.name, **fields(a, "steps total extra")} for a in plan.alternatives],
         "sensitivity": [dict(vars(s)) for s in plan.sensitivity],
     }
+
+
+def _route(plan: Plan, route: Route, unit: str) -> dict[str, object]:
+    stages = zip(route.order, route.durations, strict=True)
+    return {"total": route.total, "stages": [{"task": plan.method.tasks[k].name, unit: n} for k, n in stages]}
 
 
 def _candidate(c: Candidate) -> dict[str, object]:
     return {
         "task": c.task.name,
         "best_accuracy": c.accuracy,
-        "stop_steps": c.stop_steps,
-        "descent_steps": as_count(c.steps.descent),
-        "flow_steps": c.steps.flow,
-        "saving": c.saving,
-        "saving_ratio": c.saving_ratio,
-        "total": c.total,
-        **_interval(c.interval),
-        "helps": c.helps,
-        "usable": c.usable,
+        **_steps(c.steps, c.interval),
+        **fields(c, "stop_steps saving saving_ratio total helps usable why"),
         **outcome_values(c.steps),
-        "why": c.why,
         "validity": [validity(a) for a in c.assumptions],
     }
 
 
-def _interval(ends: tuple[float, float] | None) -> dict[str, object]:
-    """The 95% interval, if statistics were estimated from trials."""
-    return {} if ends is None else {"interval": list(ends)}
+def _steps(steps: Steps, interval: tuple[float, float] | None) -> dict[str, object]:
+    """Steps by descent and by the flow, and the 95% interval if statistics were estimated from trials."""
+    own = {} if interval is None else {"interval": list(interval)}
+    return {"descent_steps": as_count(steps.descent), "flow_steps": steps.flow, **own}
 
 
 def _what_if_tables(plan: Plan) -> list[Table]:
     """Costs of other plans, and of stopping early or late."""
-    tables, unit = [], "steps" if plan.counted else "flow steps"
-    more = ("cost", "costs more") if plan.terms.priced else ("more steps",)
-
-    def cells(one: Alternative | Shift) -> tuple[str, ...]:
-        return (format_count(one.total), f"{one.extra:+,.0f}")[-len(more) :]
-
-    if plan.alternatives:
-        rows = [(a.name, format_count(a.steps), *cells(a)) for a in plan.alternatives]
-        tables.append(Table("Instead of this", ("plan", unit, *more), rows))
-    if plan.sensitivity:
-        shifts = [
-            (s.task, f"{s.factor:.0%}", format_count(s.steps), format_count(s.all_steps), *cells(s))
-            for s in plan.sensitivity
-        ]
-        tables.append(Table("If a stage stops early or late", ("stage", "length", unit, "in all", *more), shifts))
+    unit, priced = "steps" if plan.counted else "flow steps", plan.terms.priced
+    cost = {"cost": "total", "costs more": "extra"} if priced else {"more steps": "extra"}
+    instead = {"plan": "name", unit: "steps", **cost}
+    shifted = {"stage": "task", "length": "factor", unit: "steps", "in all": "all_steps", **cost}
+    written: dict[str, Callable[..., str]] = {"name": str, "task": str}
+    written |= {"factor": "{:.0%}".format, "extra": "{:+,.0f}".format}
+    average = "Negative: cheaper on these data alone, but not on average over resamples of them."
+    notes = [average] if chosen_on_average(plan) else []
+    tables = []
+    for title, names, rows in (
+        ("Instead of this", instead, plan.alternatives),
+        ("If a stage stops early or late", shifted, plan.sensitivity),
+    ):
+        columns = {k: ([getattr(r, key) for r in rows], written.get(key, format_count)) for k, key in names.items()}
+        tables += [Table.of(title, columns, notes)] if rows else []
     return tables
 
 
 def _front_values(front: Front) -> dict[str, object]:
-    data = front.dataset
-    return {"task": front.task.name} | {
-        key: data[key].values.tolist() for key in ("excess_loss", "total", "proof", "order")
-    }
+    numbers = {key: front.dataset[key].values.tolist() for key in ("excess_loss", "total", "proof", "order")}
+    return {"task": front.task.name, **numbers}
 
 
 def _front_table(front: Front) -> Table:
     data = front.dataset
-    rows = [
-        (f"{float(loss):.4g}", format_number(float(total)), str(order), str(proof))
-        for loss, total, order, proof in zip(
-            data["excess_loss"].values, data["total"].values, data["order"].values, data["proof"].values, strict=True
-        )
-    ]
-    columns = ("excess loss left on it", "flow cost" if front.by_flow else "cost", "order", "proof")
-    return Table(f'Cost of remembering "{front.task.name}"', columns, rows)
+    columns: Columns = {
+        "excess loss left on it": (data["excess_loss"].values, "{:.4g}".format),
+        "flow cost" if front.by_flow else "cost": (data["total"].values, format_number),
+        **{name: (data[name].values, str) for name in ("order", "proof")},
+    }
+    return Table.of(f'Cost of remembering "{front.task.name}"', columns)
 
 
 def draw_plan(plan: Plan) -> Figure:
     """The target under the plan and directly, the ranking, and the portrait of the chosen stop."""
-    from learncast.figures import page, ranking, stop_curve, stop_map
-
-    complete = bool(plan.candidates) and plan.compares
-    figure, axes = page(2 if complete else 1, 2 if complete else 1, width=3.55, height=2.7)
-    plan.plot(axes[0])
-    if complete:
-        ranking(plan.dataset, axes[1], priced=plan.terms.priced, title="Candidates before the target")
-        first = plan.best.tasks[0]
-        chosen = next((k for k, c in enumerate(plan.candidates) if c.task is first), 0)
-        portrait = plan.stop_portrait(chosen)
-        stop_curve(portrait, axes[2], title="Total steps for each stop of one candidate")
-        stop_map(portrait, axes[3], title="Steps saved for other accuracies")
-    return figure
+    plots = [plan._plot()]
+    if plan.candidates and plan.compares:
+        # A plan with one more task is marked on its own portrait, any other plan beside the best single candidate.
+        single = plan.best.tasks[0] if len(plan.best.stages) == 2 else None
+        chosen = next((k for k, c in enumerate(plan.candidates) if c.task is single), 0)
+        portrait, what = plan.stop_portrait(chosen), "Cost" if plan.terms.priced else "Steps"
+        ranked: dict[str, object] = {"priced": plan.terms.priced, "title": "Candidates before the target"}
+        plots += [
+            Plot.of("ranking", plan.dataset, **ranked),
+            Plot.of("stop_curve", portrait, title=f"Total {what.lower()} for each stop of one candidate"),
+            Plot.of("stop_map", portrait, title=f"{what} saved for other accuracies"),
+        ]
+    return picture(*(one.on for one in plots), columns=2 if len(plots) > 1 else 1, width=3.55, height=2.7)

@@ -10,8 +10,9 @@ from typing import Any, cast
 import numpy as np
 
 from learncast import Forecast, InvalidSpec, LinearRNN, NotLearned, Task
-from learncast.display import Table, format_loss, format_number
+from learncast.display import Columns, Table, format_loss, format_number
 from learncast.planning.methods.choice import default_learn
+from learncast.report.report import fields
 from learncast.theory.assumptions import EXACT
 from learncast.theory.dynamics.modes import Modes, modes
 from learncast.theory.dynamics.solution import Solution
@@ -48,9 +49,8 @@ class LearnedRecurrence:
         rows = _order(task, view, made.learning_rate, "recurrent" in learn) if aligned else []
         end = _end(flow, task, horizons, learn)
         remarks = _remarks(task, view, end) if aligned else []
-        known = math.isfinite(cast(float, end["spectral_radius"]))
-        ends = f" It ends with a {end['stability']} recurrence (spectral radius {end['spectral_radius']:.4g})."
-        sentence = ends if known else ""
+        sentence = f" It ends with a {end['stability']} recurrence (spectral radius {end['spectral_radius']:.4g})."
+        sentence = sentence if math.isfinite(cast(float, end["spectral_radius"])) else ""
         return cls(rows, {"learn": list(learn), "final": end}, _tables(task, rows, end), remarks, sentence)
 
 
@@ -98,11 +98,10 @@ def _end(flow: Solution, task: Task, horizons: Sequence[int], learn: tuple[str, 
     }
     if horizons:
         try:
-            reach = family_extrapolation(network, task, horizons)
+            reach = fields(family_extrapolation(network, task, horizons), "loss unexplained")
         except InvalidSpec as error:
-            found["extrapolation"] = {"horizons": list(horizons), "reason": str(error)}
-        else:
-            found["extrapolation"] = {"horizons": list(horizons), "loss": reach.loss, "unexplained": reach.unexplained}
+            reach = {"reason": str(error)}
+        found["extrapolation"] = {"horizons": list(horizons), **reach}
     return found
 
 
@@ -121,13 +120,15 @@ def _remarks(task: Task, view: Modes, end: dict[str, object]) -> list[str]:
 def _tables(task: Task, rows: list[dict[str, Any]], end: dict[str, Any]) -> list[Table]:
     tables = []
     if rows:
-        columns = ("mode", "order", "half loss, b learned", "half loss, b fixed", "b at the start")
-        cells = []
-        for row in rows:
-            steps = [format_number(row[key]) for key in ("half_loss_steps", "half_loss_steps_frozen")]
-            cells.append((str(row["mode"] + 1), str(row["place"]), *steps, f"{row['recurrence']:.4g}"))
+        columns: Columns = {
+            "mode": ([row["mode"] + 1 for row in rows], str),
+            "order": ([row["place"] for row in rows], str),
+            "half loss, b learned": ([row["half_loss_steps"] for row in rows], format_number),
+            "half loss, b fixed": ([row["half_loss_steps_frozen"] for row in rows], format_number),
+            "b at the start": ([row["recurrence"] for row in rows], "{:.4g}".format),
+        }
         note = "Half loss: flow steps after which half of the mode's loss is gone; b: recurrence."
-        tables.append(Table("What is learned first", columns, cells, [note]))
+        tables.append(Table.of("What is learned first", columns, [note]))
     facts = [
         ("loss", format_loss(end["loss"], size=task.target_power)),
         ("recurrence (largest first)", ", ".join(f"{b:.4g}" for b in end["recurrence"][:8]) or "unknown"),

@@ -10,27 +10,31 @@ import tomllib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import numpy as np
 
 from learncast._core.citations import bibliography
+from learncast._core.errors import OutOfTime, UnsupportedModel
 from learncast._core.files import as_folder, draft_folder
-from learncast.display import Table, escape, html_page, plain
+from learncast._core.progress import time_limit
+from learncast.display import DISPLAY_SECONDS, HtmlRepr, Table, escape, html_page, plain
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.batches import BatchSteps
 from learncast.planning.decoding import Decoded
 from learncast.planning.methods.method import Method
 from learncast.planning.summary import settling_rate
 from learncast.procedure.goals import GOALS
-from learncast.results import FORECAST_CLASSES, Provenance, Status, Steps, save_dataset
+from learncast.results import Provenance, Status, Steps, save_dataset
 from learncast.tasks.recorded.summary import summary
 from learncast.theory.assumptions import Assumption, Trust
 
 if TYPE_CHECKING:
     import xarray as xr
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -46,7 +50,7 @@ class FigureWarning(UserWarning):
     """The figure of a report could not be drawn."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Report:
     """One result in every output format.
 
@@ -84,6 +88,18 @@ class Report:
     study: str
     passed: bool = True
 
+    def __repr__(self) -> str:
+        return f"<Report {self.title}: {self.answer_and_rest[0]}>"
+
+    def _repr_html_(self) -> str:
+        shown = HtmlRepr(self.title, self.lead, self.tables, self.trust.standing, self.trust.table)
+        try:
+            with time_limit(DISPLAY_SECONDS):
+                pictures = self._pictures()
+        except OutOfTime:
+            pictures = None
+        return shown.html(pictures and pictures[0])
+
     @property
     def labelled(self) -> xr.Dataset:
         """The labelled numbers."""
@@ -95,51 +111,48 @@ class Report:
         return self.trust.forecast_class
 
     @property
-    def assumptions(self) -> tuple[Assumption, ...]:
-        """Conditions of the theory, as measured."""
-        return self.trust.assumptions
-
-    @property
     def every_table(self) -> list[Table]:
         """The tables, and last the conditions."""
-        return [*self.tables, self.trust.table] if self.assumptions else list(self.tables)
+        return [*self.tables, self.trust.table] if self.trust.assumptions else list(self.tables)
 
     @property
-    def footer(self) -> str:
-        """Forecast class and what it promises."""
-        return f"{self.forecast_class}: {FORECAST_CLASSES[self.forecast_class]}"
+    def answer_and_rest(self) -> tuple[str, str]:
+        """The lead up to a blank line, or as many of its sentences as fit at the top of a page, and what follows."""
+        answer, blank, rest = self.lead.partition("\n\n")
+        if blank or "\n" in self.lead:
+            return answer, rest
+        sentences = re.split(r"(?<=[.!?]) ", self.lead)
+        ends = np.cumsum([len(one) + 1 for one in sentences])
+        fit = max(1, int(np.searchsorted(ends, ANSWER_LETTERS)))
+        return " ".join(sentences[:fit]), " ".join(sentences[fit:])
 
     def json(self) -> str:
         """One JSON object; infinity is the string "inf", unknown the string "nan"."""
         shared = {
             "class": self.forecast_class,
-            "promise": FORECAST_CLASSES[self.forecast_class],
-            "validity": [validity(a) for a in self.assumptions],
+            "promise": self.trust.standing[1],
+            "validity": [validity(a) for a in self.trust.assumptions],
         }
         return json.dumps(plain({**self.values, **shared}), indent=2, ensure_ascii=False, allow_nan=False)
 
     def html(self, figure: str | None) -> str:
-        """One self-contained HTML page: the answer, the figure as SVG if there is one, how far to trust it, details."""
+        """One self-contained HTML page: the answer, the figure if there is one, how far to trust it, details."""
         warning = "".join(f'<p class="warn">{escape(a.failure)}</p>' for a in self.trust.failed)
-        named = f'role="img" tabindex="0" aria-label="{escape(self.title)}"'  # the keyboard can scroll it
-        picture = "" if figure is None else f'<div class="scroll figure" {named}>{_themed(figure)}</div>'
+        named = f'role="img" aria-label="{escape(self.title)}"'
+        picture = "" if figure is None else f'<div class="figure" {named}>{figure}</div>'
         versions = ", ".join(f"{name} {number}" for name, number in self.provenance.versions.items())
         origin = f"By {self.provenance.kind}; input {self.provenance.spec_hash}; {versions}."
         command, address = self._explorer
-        promise = FORECAST_CLASSES[self.forecast_class]
-        sentences = re.split(r"(?<=[.!?]) ", self.lead)
-        # The answer is as many sentences as fit; the others follow below the figure.
-        ends = np.cumsum([len(one) + 1 for one in sentences])
-        fit = max(1, int(np.searchsorted(ends, ANSWER_LETTERS)))
-        answer, rest = " ".join(sentences[:fit]), " ".join(sentences[fit:])
+        forecast_class, promise = self.trust.standing
+        answer, rest = self.answer_and_rest
         body = [
             f"<h1>{escape(self.title)}</h1>",
             f'<p class="lead">{escape(answer)}</p>',
             picture,
             f"<p>{escape(rest)}</p>" if rest else "",
-            f'<p><b class="badge">{escape(self.forecast_class)}</b> {escape(promise)}.</p>',
+            f'<p><b class="badge">{escape(forecast_class)}</b> {escape(promise)}.</p>',
             warning,
-            _folded("Measured conditions", self.trust.table.html("h4")) if self.assumptions else "",
+            _folded("Measured conditions", self.trust.table.html("h4")) if self.trust.assumptions else "",
             *(table.html() for table in self.tables),
             f"<p>Explore interactively: run <code>{command}</code>, then "
             f'<a href="{escape(address)}" rel="noreferrer">open in the explorer</a>.</p>',
@@ -187,12 +200,20 @@ class Report:
         return [target / name for name in names]
 
     def _pictures(self) -> tuple[bytes, str] | None:
-        """The figure as PNG and as SVG; None, with a warning, if it cannot be drawn."""
+        """The figure as PNG and as HTML for wide and narrow screens; None, with a warning, if it cannot be drawn."""
         from learncast.figures import png, svg
+        from learncast.figures.look import themed
+        from learncast.figures.page import NARROW, stacked
 
         try:
             figure = self.draw()
-            return png(figure), svg(figure)
+            drawn = themed(svg(figure))
+            if figure.get_figwidth() > NARROW:
+                with stacked():
+                    # Both are in one page: the second has names of its own.
+                    narrow = re.sub(r'( id="|url\(#|href="#)', r"\1narrow-", themed(svg(self.draw())))
+                drawn = f'<div class="wide">{drawn}</div><div class="narrow">{narrow}</div>'
+            return png(figure), drawn
         except OSError:  # a full disk concerns every file
             raise
         except Exception as error:  # whatever fails in a figure must not lose the answer
@@ -202,19 +223,72 @@ class Report:
             return None
 
 
+#: Module and function that report each kind of result.
+REPORTS = {
+    "Advice": ("advise", "of_advice"),
+    "Check": ("check", "of_check"),
+    "Evolution": ("window", "of_evolution"),
+    "Generalisation": ("generalise", "held_out_report"),
+    "HeldOutPlan": ("plan", "of_plan"),
+    "Plan": ("plan", "of_plan"),
+    "Window": ("window", "of_window"),
+}
+
+
+def report_of(result: object) -> Report:
+    """Return the report of a result: terminal tables, JSON, an HTML page and files.
+
+    Parameters
+    ----------
+    result : Forecast, Plan, Generalisation, Check, Advice, Window or Evolution
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.report import report_of
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> report = report_of(lc.forecast(task, network, learning_rate=1e-3))
+    >>> report.kind, report.values["descent_steps"]
+    ('forecast', 331)
+    """
+    from learncast.planning.forecast import Forecast
+
+    if isinstance(result, Forecast):
+        single = len(result.requested) == 1 and result.requested[0].goal is not None
+        module, function = ("forecast", "of_forecast") if single else ("forget", "of_sequence")
+    elif type(result).__name__ in REPORTS:
+        module, function = REPORTS[type(result).__name__]
+    else:
+        raise UnsupportedModel(f"result must be one that has a report, got {type(result).__name__}.", field="result")
+    made: Report = getattr(import_module(f"learncast.report.{module}"), function)(result)
+    return made
+
+
 #: Explainable share of a recorded target below which the report begins with it.
 LITTLE = 0.05
-
-
-def _themed(svg: str) -> str:
-    from learncast.figures.look import themed
-
-    return themed(svg)
 
 
 def _folded(title: str, content: str) -> str:
     """Return HTML that opens on a click on its title."""
     return f"<details><summary>{escape(title)}</summary>{content}</details>"
+
+
+def fields(source: object, names: str) -> dict[str, object]:
+    """Return attributes of an object as JSON values, by their names, which are separated by spaces."""
+    values = {name: getattr(source, name) for name in names.split()}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def picture(*draws: Callable[[Axes], object], columns: int = 0, width: float, height: float) -> Figure:
+    """Return a figure with one axes for each function that draws; importing matplotlib waits until then."""
+    from learncast.figures import sheet
+
+    return sheet(*draws, columns=columns, width=width, height=height)
 
 
 def data_notes(method: Method, task: int) -> tuple[str, list[str]]:
@@ -234,12 +308,9 @@ def data_notes(method: Method, task: int) -> tuple[str, list[str]]:
 
 def batch_values(steps: BatchSteps) -> dict[str, object]:
     """JSON values of steps in batches."""
-    return {
-        "batch": steps.batch, "shuffle": steps.shuffle, "gaussian": steps.gaussian, "runs": steps.runs,
-        "mean_steps": steps.mean, "spread": steps.spread,
-        "interval": list(steps.interval), "noise_floor": steps.floor, "by_chance": steps.by_chance,
-        "stage_steps": steps.steps.mean(axis=1).tolist(),
-    }  # fmt: skip
+    own = fields(steps, "batch shuffle gaussian runs spread interval by_chance")
+    stages = steps.steps.mean(axis=1).tolist()
+    return own | {"mean_steps": steps.mean, "noise_floor": steps.floor, "stage_steps": stages}
 
 
 def spread_rows(number: int, most: int) -> tuple[list[int], tuple[str, ...]]:
@@ -248,15 +319,10 @@ def spread_rows(number: int, most: int) -> tuple[list[int], tuple[str, ...]]:
     return rows, () if len(rows) == number else (f"{len(rows)} of {number} rows shown; all are in the files.",)
 
 
-def validity(assumption: Assumption) -> dict[str, Any]:
+def validity(assumption: Assumption) -> dict[str, object]:
     """JSON values of one condition."""
-    return {
-        "assumption": assumption.name,
-        "measured": assumption.measured,
-        "allowed": assumption.allowed,
-        "holds": assumption.holds,
-        "needed": assumption.condition.binding,
-    }
+    own = fields(assumption, "measured allowed holds")
+    return {"assumption": assumption.name, **own, "needed": assumption.condition.binding}
 
 
 def as_count(steps: float) -> float | int:

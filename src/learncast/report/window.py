@@ -1,9 +1,8 @@
-"""How far back can this model learn, and from how many sequences?"""
+"""How far back does the gradient of this model carry a signal, and from how many sequences?"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,8 @@ import xarray as xr
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, silent
-from learncast.display import Table, format_count, format_number
-from learncast.report.report import Report
+from learncast.display import Columns, Plot, Table, format_count, format_number
+from learncast.report.report import Report, fields, picture
 from learncast.study.study_file import to_toml, without_none
 from learncast.study.window_study import WindowStudy, sequences_from_file
 from learncast.theory.assumptions import Trust
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from learncast.windows import Evolution, Window
-    from learncast.windows.options import Options
-    from learncast.windows.stored_model import StoredModel
 
 #: Share of the progress bar for training; the rest is the diagnosis.
 _TRAINING = 0.7
@@ -49,106 +46,66 @@ def window_report(study: WindowStudy, *, progress: Progress = silent) -> Report:
     return of_window(found, name=study.name, study=study.resolved(), training=training)
 
 
-@dataclass(frozen=True)
-class OwnModel:
-    """A person's own model and the sequences it is diagnosed on; reading it means executing their file.
+def model_window_report(
+    place: str,
+    data: Path,
+    options: Mapping[str, object],
+    *,
+    weights: Path | None = None,
+    checkpoints: str | None = None,
+    optimizer: str | None = None,
+    learning_rate: float | None = None,
+    optimizer_state: Path | None = None,
+    progress: Progress = silent,
+) -> Report:
+    """Diagnose a person's own model, or each of its stored states, which means executing their file.
 
-    Attributes
+    Parameters
     ----------
     place : str
         ``file.py:function``, which returns the model, or (model, optimiser) or (model, optimiser, loss).
     data : Path
         Sequences as .npz with inputs and targets.
+    options : mapping
+        What is asked, by the names of `learncast.windows.options`; None keeps a default.
+    weights : Path, optional
+        As .safetensors or .pt.
+    checkpoints : str, optional
+        A pattern of files instead of the weights, as for `learncast.windows.evolution`.
     optimizer : str, optional
         Kind of the optimiser when the function returns none: sgd, adam, adamw or rmsprop.
     learning_rate : float, optional
         Its learning rate.
-    options : dict
-        What is asked, by the names of `learncast.windows.options`; None keeps a default.
-    """
-
-    place: str
-    data: Path
-    optimizer: str | None = None
-    learning_rate: float | None = None
-    options: Mapping[str, object] = field(default_factory=dict)
-
-    @property
-    def asked(self) -> dict[str, object]:
-        """The options that were given."""
-        return without_none({key: np.asarray(value).tolist() for key, value in self.options.items()})
-
-    def read(self) -> tuple[StoredModel, Sequence[object], Options]:
-        """The model with its optimiser, inputs and targets, and the question."""
-        from learncast.windows.example_model import build_optimizer
-        from learncast.windows.options import grouped
-        from learncast.windows.stored_model import built_model
-
-        sequences = sequences_from_file(self.data)
-        stored = built_model(self.place)
-        if self.optimizer is not None and stored.optimizer is None:
-            if self.learning_rate is None:
-                raise InvalidSpec("--learning-rate must be given too, got --optimizer alone.")
-            own = build_optimizer(self.optimizer, stored.model, learning_rate=self.learning_rate)
-            stored = replace(stored, optimizer=own)
-        stored.model.eval()
-        return stored, sequences, grouped({**self.asked, "loss": stored.loss})
-
-    def resolved(self, **files: object) -> str:
-        """What was asked, as a study says it."""
-        said: dict[str, object] = {"model": self.place}
-        said |= {key: str(value) for key, value in files.items() if value is not None}
-        said |= {"data": str(self.data), "optimizer": self.optimizer, "learning_rate": self.learning_rate}
-        return to_toml({**without_none(said), "window": self.asked})
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return Path(self.place.rpartition(":")[0]).stem
-
-
-def model_window_report(
-    own: OwnModel, *, weights: Path, optimizer_state: Path | None = None, progress: Progress = silent
-) -> Report:
-    """Diagnose a person's own model.
-
-    Parameters
-    ----------
-    own : OwnModel
-    weights : Path
-        As .safetensors or .pt.
     optimizer_state : Path, optional
         State of the optimiser as .pt.
     progress : callable
     """
-    from learncast.windows import window
-    from learncast.windows.stored_model import load_checkpoint, load_optimizer
+    from learncast.windows import evolution, window
+    from learncast.windows.example_model import build_optimizer
+    from learncast.windows.options import grouped
+    from learncast.windows.stored_model import built_model, load_checkpoint, load_optimizer
 
-    stored, sequences, question = own.read()
-    load_checkpoint(stored.model, None, weights)
+    asked = without_none({key: np.asarray(value).tolist() for key, value in options.items()})
+    files = {"weights": weights, "checkpoints": checkpoints, "optimizer_state": optimizer_state, "data": data}
+    study: dict[str, object] = {"model": place, **{k: str(file) for k, file in files.items() if file is not None}}
+    study |= without_none({"optimizer": optimizer, "learning_rate": learning_rate})
+    named = {"name": Path(place.rpartition(":")[0]).stem, "study": to_toml({**study, "window": asked})}
+    sequences, stored = sequences_from_file(data), built_model(place)
+    model, own = stored.model.eval(), stored.optimizer
+    if optimizer is not None and own is None:
+        if learning_rate is None:
+            raise InvalidSpec("--learning-rate must be given too, got --optimizer alone.")
+        own = build_optimizer(optimizer, model, learning_rate=learning_rate)
+    question = {"optimizer": own, "progress": progress, **grouped({**asked, "loss": stored.loss})}
+    if checkpoints is not None:
+        return of_evolution(evolution(model, checkpoints, *sequences, **question), **named)
+    assert weights is not None
+    load_checkpoint(model, None, weights)
     if optimizer_state is not None:
-        if stored.optimizer is None:
+        if own is None:
             raise InvalidSpec("--optimizer must be given too, got --optimizer-state alone.")
-        load_optimizer(stored.optimizer, stored.model, optimizer_state)
-    found = window(stored.model, *sequences, optimizer=stored.optimizer, progress=progress, **question)
-    return of_window(found, name=own.name, study=own.resolved(weights=weights, optimizer_state=optimizer_state))
-
-
-def evolution_report(own: OwnModel, *, checkpoints: str, progress: Progress = silent) -> Report:
-    """Diagnose every stored state of a person's own model.
-
-    Parameters
-    ----------
-    own : OwnModel
-    checkpoints : str
-        A pattern of files, as for `learncast.windows.evolution`.
-    progress : callable
-    """
-    from learncast.windows import evolution
-
-    stored, sequences, question = own.read()
-    found = evolution(stored.model, checkpoints, *sequences, optimizer=stored.optimizer, progress=progress, **question)
-    return of_evolution(found, name=own.name, study=own.resolved(checkpoints=checkpoints))
+        load_optimizer(own, model, optimizer_state)
+    return of_window(window(model, *sequences, **question), **named)
 
 
 def of_evolution(found: Evolution, *, name: str = "", study: str = "") -> Report:
@@ -201,35 +158,29 @@ def _course(layer: xr.Dataset) -> dict[str, object]:
 
 
 def _course_table(layer: Mapping[str, Any], index: int, counted: str, layers: int) -> Table:
-    columns = _FOLLOWED | {name: f"tau {name.rpartition('_')[2]}%" for name in layer if name.startswith("time_scale")}
-    formats = {name: format_count if name.endswith("reach") else format_number for name in columns}
-    rows = [
-        (f"{step:,}", *(words(float(layer[name][k])) for name, words in formats.items()))
-        for k, step in enumerate(layer["steps"])
-    ]
+    names = _FOLLOWED | {name: f"tau {name.rpartition('_')[2]}%" for name in layer if name.startswith("time_scale")}
+    formats = {name: format_count if name.endswith("reach") else format_number for name in names}
+    columns = {heading: (layer[name], formats[name]) for name, heading in names.items()}
     of = f" of layer {index}" if layers > 1 else ""
     note = "Window and time scales in steps of a sequence. tau: quantiles of the units' time scales; never: no decay. "
     note += "Exponent: of the envelope as a power of the lag."
-    return Table(f"Over training{of}", (counted, *columns.values()), rows, [note])
+    return Table.of(f"Over training{of}", {counted: (layer["steps"], "{:,}".format), **columns}, [note])
 
 
 def draw_evolution(dataset: xr.Dataset) -> Figure:
     """For each layer: time scales of the units, exponent of the envelope, tail index and window over training."""
-    from learncast.figures import page, time_scale_survival, window_over_training
-
-    layers = dataset.sizes["layer"]
-    figure, axes = page(2 * layers, 2, width=3.5, height=2.6)
+    draws, layers = [], dataset.sizes["layer"]
     for index in range(layers):
         here, of = dataset.sel(layer=index), f", layer {index}" if layers > 1 else ""
-        row = axes[4 * index : 4 * index + 4]
         steps, counted = here["step"].values.tolist(), here["step"].attrs["long_name"]
         shown = {steps[0], steps[len(steps) // 2], steps[-1]}
         names = [f"{'' if step in shown else '_'}{counted} {step:,}" for step in steps]
         lines = {name: here["time_scale"].isel(step=k).values for k, name in enumerate(names)}
-        time_scale_survival(lines, row[0], colours="viridis_r", title=f"A  time scales of the units{of}")
-        for ax, name, title in zip(row[1:], ("envelope_exponent", "tail_index", "reach"), "BCD", strict=True):
-            window_over_training(here, name, ax, title=title)
-    return figure
+        title = f"A  time scales of the units{of}"
+        draws.append(Plot.of("time_scale_survival", lines, colours="viridis_r", title=title).on)
+        for name, title in {"envelope_exponent": "B", "tail_index": "C", "reach": "D"}.items():
+            draws.append(Plot.of("window_over_training", here, name, title=title).on)
+    return picture(*draws, columns=2, width=3.5, height=2.6)
 
 
 def of_window(found: Window, *, name: str = "", study: str = "", **extra: object) -> Report:
@@ -245,11 +196,8 @@ def of_window(found: Window, *, name: str = "", study: str = "", **extra: object
     """
     layers = [_values(found, index) for index in range(found.layers)]
     values = {
-        "method": found.method,
-        "summary": found.summary,
-        "sequences": found.sequences,
-        "signs": found.dataset.attrs["signs"],
-        "optimizer": found.dataset.attrs["optimizer"],
+        **fields(found, "method summary sequences"),
+        **{key: found.dataset.attrs[key] for key in ("signs", "optimizer")},
         **layers[0],
         **({"layers": layers} if len(layers) > 1 else {}),
         **extra,
@@ -270,18 +218,17 @@ def of_window(found: Window, *, name: str = "", study: str = "", **extra: object
 
 def _values(found: Window, index: int) -> dict[str, object]:
     here = found.dataset.sel(layer=index)
-    arrays = ("envelope", "envelope_gate", "envelope_optimizer", "tail_index", "tail_index_interval", "scale",
-              "scale_interval", "signal", "signal_interval", "score", "status")  # fmt: skip
+    # The last five, what is due to the task, exist with a control only.
+    names = ("envelope", "envelope_gate", "envelope_optimizer", "tail_index", "tail_index_interval", "scale",
+             "scale_interval", "signal", "signal_interval", "score", "status", "critical_score", "reach",
+             "contiguous_reach", "control_signal", "control_score", "attributable", "control_reach",
+             "attributable_reach")  # fmt: skip
     decay = ("kind", "amplitude", "rate", "exponent", "r_squared", "status", "implication")
     return {
         "lags": here["lag"].values,
-        **{key: here[key].values for key in arrays},
+        **{key: here[key].values for key in names if key in here},
         "required_sequences": here["required_sequences"].sel(noise="per_lag").values,
         "required_sequences_total": here["required_sequences"].sel(noise="total").values,
-        **{key: here[key].item() for key in ("critical_score", "reach", "contiguous_reach")},
-        # With a control: what is due to the task.
-        **{key: here[key].values for key in ("control_signal", "control_score", "attributable") if key in here},
-        **{key: here[key].item() for key in ("control_reach", "attributable_reach") if key in here},
         "window": found.windows(index),
         "contiguous_window": found.windows(index, contiguous=True),
         "window_total": found.windows(index, noise="total"),
@@ -294,43 +241,40 @@ def _values(found: Window, index: int) -> dict[str, object]:
 def _tables(found: Window, index: int) -> list[Table]:
     here = found.dataset.sel(layer=index)
     of = f" of layer {index}" if found.layers > 1 else ""
-    rows = [_lag_row(here.isel(lag=row)) for row in range(here.sizes["lag"])]
-    lags = ("lag", "envelope", "gates", "signal", "score", "index", "needs", "status")
-    score = float(here["critical_score"])
+    needed, short = here["required_sequences"].sel(noise="per_lag"), "{:.3g}".format
+    columns: Columns = {
+        "lag": (here["lag"].values, str),
+        "envelope": (here["envelope"].values, short),
+        "gates": (here["envelope_gate"].values, short),
+        "signal": (here["signal"].values, short),
+        "score": (here["score"].values, "{:.2f}".format),
+        "index": (here["tail_index"].values, format_number),
+        "needs": (np.ceil(needed.values), format_count),
+        "status": (here["status"].values, lambda status: _SHORT.get(status, status.replace("_", " "))),
+    }
+    score, ratio = float(here["critical_score"]), float(here["threshold"])
     note = (
         "Envelope: how much a step that far back weighs in learning; gates: without the optimiser's rates; score: "
-        f"signal over noise, a signal if above {score:.3g}; index: tail index of the noise, 2 if Gaussian; needs: "
+        f"signal over noise, a signal if above {score:.3g} (a threshold of {ratio:.3g} in the explorer); index: "
+        "tail index of the noise, 2 if Gaussian; needs: "
         "sequences to detect the signal, of which there may be too few."
     )
-    return [found.table(index), Table(f"Lag by lag{of}", lags, rows, [note])]
+    return [found.table(index), Table.of(f"Lag by lag{of}", columns, [note])]
 
 
 #: Statuses in a word or two: a table has eight columns to fit into 80 characters.
 _SHORT = {"too_few_samples": "too few", "outside_theory": "outside", "not_learned": "never"}
 
 
-def _lag_row(here: xr.Dataset) -> tuple[str, ...]:
-    status, needed = here["status"].item(), here["required_sequences"].sel(noise="per_lag").item()
-    return (
-        f"{here['lag'].item()}",
-        *(f"{here[name].item():.3g}" for name in ("envelope", "envelope_gate", "signal")),
-        f"{here['score'].item():.2f}",
-        format_number(here["tail_index"].item()),
-        format_count(np.ceil(needed)),
-        _SHORT.get(status, status.replace("_", " ")),
-    )
-
-
 def draw_window(found: Window) -> Figure:
     """For each layer: envelope with its fit, window against sequences, time scales."""
-    from learncast.figures import envelope, page, time_scale_survival, window_curve
-
-    figure, axes = page(found.layers, 3, width=3.1, height=2.7)
+    plots = []
     for index in range(found.layers):
-        here = found.dataset.sel(layer=index)
-        of = f", layer {index}" if found.layers > 1 else ""
-        row = axes[3 * index : 3 * index + 3]
-        envelope(here, row[0], title=f"Envelope{of}")
-        window_curve(here, row[1], title=f"Window ({found.method} method)")
-        time_scale_survival({"units": here["time_scale"].values}, row[2], title="Time scales of the units")
-    return figure
+        here, of = found.dataset.sel(layer=index), f", layer {index}" if found.layers > 1 else ""
+        units = {"units": here["time_scale"].values}
+        plots += [
+            Plot.of("envelope", here, title=f"Envelope{of}"),
+            Plot.of("window_curve", here, title=found.picture_title),
+            Plot.of("time_scale_survival", units, title="Time scales of the units"),
+        ]
+    return picture(*(one.on for one in plots), columns=3, width=3.1, height=2.7)

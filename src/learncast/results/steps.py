@@ -131,7 +131,8 @@ class Steps(Displayable):
     def __repr__(self) -> str:
         interval = "" if self.interval is None else f", {self.low:.6g} to {self.high:.6g}"
         spread = "" if math.isnan(self.spread) else f" ± {self.spread:.3g}"
-        return f"<Steps: {self.descent:.6g}{spread} descent, {self.flow:.6g} flow{interval}, {self.status.name}>"
+        descent = "not counted" if math.isnan(self.descent) else f"{self.descent:.6g}{spread} descent"
+        return f"<Steps: {descent}, {self.flow:.6g} flow{interval}, {self.status.name}>"
 
     def __str__(self) -> str:
         if self.status is Status.not_within:
@@ -143,7 +144,8 @@ class Steps(Displayable):
             because = f": {self.status.value}" if self.status is Status.diverged else ""
             return format_number(self.value) + because
         flow = " (gradient flow)" if math.isnan(self.descent) else ""
-        interval = "" if self.interval is None else f" (95% interval {self._range()})"
+        within = "" if self.interval is None else self._range()
+        interval = f" (95% interval {within})" if within else ""
         unit = "step" if round(self.value) == 1 else "steps"
         spread = "" if math.isnan(self.spread) else f" ± {format_count(self.spread)}"
         return f"{'about ' if flow else ''}{format_count(self.value)}{spread} {unit}{flow}{interval}"

@@ -16,6 +16,7 @@ from learncast.results.files import Provenance, Result, described
 if TYPE_CHECKING:
     import xarray as xr
 
+#: Unit of times: steps of gradient descent, or time of the gradient flow divided by the learning rate.
 STEPS = "gradient steps"
 
 #: Variables of a trajectory: dimensions, meaning and units. The first and second weights of a two-layer network are its
@@ -40,7 +41,7 @@ SCHEMA: dict[str, tuple[tuple[str, ...], str, str]] = {
 }
 #: Variables of every trajectory; nan where a quantity is unknown or was not recorded.
 ALWAYS = ("strength", "loss", "excess_loss")
-#: Coordinates and their dimensions.
+#: Coordinates of a trajectory, each with its dimension.
 COORDINATES = {"time": "time", "mode": "mode", "stage": "time", "status": "time"}
 
 

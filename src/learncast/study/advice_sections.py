@@ -74,8 +74,8 @@ class GoalSection(Section):
     """Fraction of correct decisions on held-out trials."""
     loss: float | None = Field(default=None, gt=0)
     """Loss on held-out trials."""
-    accuracy: float | None = Field(default=None, ge=0, le=1)
-    """Fraction of the reducible loss that is removed."""
+    explained: float | None = Field(default=None, ge=0, le=1)
+    """Share of the explainable variance that is learned."""
     steps: list[int] | None = None
     """Time steps of the decisions; all with a target by default."""
     outputs: list[int] | None = None
@@ -85,8 +85,8 @@ class GoalSection(Section):
 
     @model_validator(mode="after")
     def _one_goal(self) -> GoalSection:
-        if sum(value is not None for value in (self.decisions, self.loss, self.accuracy)) != 1:
-            raise ValueError("a goal needs exactly one of decisions, loss and accuracy")
+        if sum(value is not None for value in (self.decisions, self.loss, self.explained)) != 1:
+            raise ValueError("a goal needs exactly one of decisions, loss and explained")
         for key in ("steps", "outputs", "ignore"):
             if getattr(self, key) is not None and self.decisions is None:
                 raise ValueError(f"{key} needs decisions, a goal for classification")
@@ -118,7 +118,7 @@ class AdviceStudySection(Section):
     """The model."""
     training: UserTrainingSection
     """How it is trained."""
-    goal: GoalSection = GoalSection(accuracy=0.95)
+    goal: GoalSection = GoalSection(explained=0.95)
     """When the target counts as learned."""
     target: TrialSection
     """The task to be learned in the end."""

@@ -64,7 +64,7 @@ class AdviceStudy(StudyFile[AdviceStudySection]):
         if goal.decisions is not None:
             asked: Goal = DecisionAccuracy(goal.decisions, goal.steps, goal.outputs, goal.ignore)
         else:
-            asked = Loss(goal.loss) if goal.loss is not None else Explained(goal.accuracy or 0.0)
+            asked = Loss(goal.loss) if goal.loss is not None else Explained(goal.explained or 0.0)
         renamed = {"sgd": "gd", "half_squared_error": "half_mse", "mean_squared_error": "mse"}
         settings = Training(
             training.learning_rate,

@@ -35,9 +35,9 @@ class TrainingSection(Section):
     shuffle: bool = False
     """Whether batches of recorded trials are drawn in shuffled epochs, not independently of each other."""
     accuracy: float | None = Field(default=None, ge=0, le=1)
-    """Goal: every mode within 1 - accuracy of its optimum; 0.99 unless another goal is given."""
+    """Goal: every mode within 1 - accuracy of its optimum; 0.99 for task families if no goal is given."""
     explained: float | None = Field(default=None, ge=0, le=1)
-    """Goal: share of the explainable variance that is learned."""
+    """Goal: share of the explainable variance that is learned; 0.95 for recordings if no goal is given."""
     loss: float | None = Field(default=None, gt=0)
     """Goal: half the mean squared error."""
     r2: float | None = Field(default=None, ge=0, le=1)
@@ -48,37 +48,35 @@ class TrainingSection(Section):
     """Largest number of stages of a plan, the target included."""
     switch_cost: float = Field(default=0.0, ge=0)
     """Cost of a change of task, in steps."""
-    learn: list[Literal["input", "recurrent", "output", "first", "second"]] | None = None
-    """Trainable weights; input and output (or first and second) by default."""
+    learn: list[Annotated[str, Field(pattern=r"^(input|recurrent|output|first|second|layer\d+)$")]] | None = None
+    """Trainable weights: of input, recurrent, output, of first, second, or of layer1, layer2, ...
+
+    All but the recurrent weights by default.
+    """
     horizons: list[Annotated[int, Field(ge=1)]] = Field(default=[])
     """Lengths of longer trials on which a learned recurrence is tested, in time steps."""
 
     @model_validator(mode="before")
     @classmethod
     def _one_goal(cls, given: object) -> object:
-        """Allow one goal; the default is an accuracy of 0.99."""
-        if not isinstance(given, dict):
-            return given
-        goals = [key for key in GOAL_KEYS if given.get(key) is not None]
-        if len(goals) > 1:
-            raise ValueError(f"give one of {', '.join(GOAL_KEYS)}, got {' and '.join(goals)}")
-        return given if goals else {**given, "accuracy": 0.99}
+        """Allow one goal."""
+        if isinstance(given, dict):
+            goals = [key for key in GOAL_KEYS if given.get(key) is not None]
+            if len(goals) > 1:
+                raise ValueError(f"give one of {', '.join(GOAL_KEYS)}, got {' and '.join(goals)}")
+        return given
 
     @property
-    def goal_key(self) -> str:
-        """Key of the goal."""
-        return next(key for key in GOAL_KEYS if getattr(self, key) is not None)
-
-    @property
-    def goal_object(self) -> Goal:
-        """When a task counts as learned."""
+    def goal_object(self) -> Goal | None:
+        """When a task counts as learned; None for the default."""
         from learncast.procedure.goals import GOALS
 
         if self.decisions is not None:
             from learncast.training.goals import DecisionAccuracy
 
             return DecisionAccuracy(self.decisions, every=1)
-        return GOALS[self.goal_key](getattr(self, self.goal_key))
+        given = self.model_dump(include=set(GOALS), exclude_none=True)
+        return next((GOALS[key](value) for key, value in given.items()), None)
 
 
 #: Keys of a task that only a plan uses.
@@ -313,7 +311,7 @@ class StudySection(Section):
     """Name of the study."""
     network: Annotated[NetworkSection, BeforeValidator(network_section)] = RecurrentSection()
     """The network before training."""
-    training: TrainingSection = Field(default_factory=lambda: TrainingSection(accuracy=0.99))
+    training: TrainingSection = TrainingSection()
     """How it is trained."""
     target: TaskTable | None = None
     """The task to be learned in the end."""

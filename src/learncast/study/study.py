@@ -20,12 +20,13 @@ from learncast.networks.activated import Activated
 from learncast.networks.deep import Deep, Linear
 from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
-from learncast.planning.defaults import DATA_GOAL, Choice, default_network
+from learncast.planning.defaults import Choice, default_network
 from learncast.planning.generalise.folds import Folds
 from learncast.planning.learning_rate import suggest_rate
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import Method
 from learncast.planning.terms import GENERALISE, Terms, checked_pool
+from learncast.procedure.goals import DATA_GOAL, GOALS, Goal, goal_of
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.study import sections as kinds
@@ -76,7 +77,6 @@ class Study(StudyFile[kinds.StudySection]):
     def __init__(self, section: kinds.StudySection, folder: Path, source: str) -> None:
         super().__init__(section, folder, source)
         self._methods: dict[str, Method] = {}
-        self.goal = section.training.goal_object
         self.chosen: tuple[Choice, ...] = ()
         self.max_stages, self.batch = section.training.max_stages, section.training.batch
         self.horizons = tuple(section.training.horizons)
@@ -92,6 +92,9 @@ class Study(StudyFile[kinds.StudySection]):
             )
             for k, one in enumerate(section.sequence, 1)
         )
+        self.goal = section.training.goal_object or self._default_goal()
+        with located(source, "[training]"):
+            self.goal.check_forecast()
         with located(source, "[network]"):
             self.network: Network = self._network(section.network)
             if section.network.activation != "linear" and not isinstance(self.network, Deep):
@@ -101,6 +104,17 @@ class Study(StudyFile[kinds.StudySection]):
                 check_fit(task, self.weights)
         self.learning_rate = section.training.learning_rate or self._safe_rate()
 
+    def _default_goal(self) -> Goal:
+        """Choose the goal by the target, and write it into the study."""
+        task = self._target or next(iter(self._tasks.values()))
+        goal = goal_of(None, recorded=task.recording is not None)
+        key = next(key for key, kind in GOALS.items() if isinstance(goal, kind))
+        training = self.section.training.model_copy(update={key: goal.value})
+        self.section = self.section.model_copy(update={"training": training})
+        if task.recording is not None:
+            self.chosen += (Choice("goal", goal.text, "default", f"training.{key}"),)
+        return goal
+
     def _safe_rate(self) -> float:
         """Choose the learning rate for every task of the study, and write it into the study."""
         with located(self.source, "[training]"):
@@ -109,8 +123,7 @@ class Study(StudyFile[kinds.StudySection]):
             found = suggest_rate(stages, self.network, self._training(1.0))
         training = self.section.training.model_copy(update={"learning_rate": found.learning_rate})
         self.section = self.section.model_copy(update={"training": training})
-        why, change = f"half the largest safe rate {found.largest:.3g}", "training.learning_rate"
-        self.chosen += (Choice("learning rate", f"{found.learning_rate:.3g}", why, change),)
+        self.chosen += (Choice("learning rate", f"{found.learning_rate:.3g}", found.why, "training.learning_rate"),)
         return found.learning_rate
 
     @property
@@ -274,15 +287,12 @@ class Study(StudyFile[kinds.StudySection]):
         return make(task.inputs, hidden, task.outputs, **options)
 
     def _default_network(self, section: DefaultNetworkSection) -> LinearRNN | TwoLayer:
-        """Make the default network, and note it with the goal among the chosen settings."""
+        """Make the default network, and note it among the chosen settings."""
         task = next(iter(self._tasks.values()))
         network = default_network(task, **section.model_dump(exclude={"kind", "activation"}))
         kind = "two-layer network" if isinstance(network, TwoLayer) else "linear RNN"
         value = f"{kind}, {network.hidden_size} hidden units"
-        chosen = [Choice("network", value, "default for these sizes", "network.hidden_size ...")]
-        if self.goal == DATA_GOAL:
-            chosen.append(Choice("goal", self.goal.text, "default", "training.explained ..."))
-        self.chosen += tuple(chosen)
+        self.chosen += (Choice("network", value, "default for these sizes", "network.hidden_size ..."),)
         return network
 
 

@@ -23,8 +23,6 @@ DATA_SUFFIXES = (
 )  # fmt: skip
 #: Keys of goals: those of `learncast.procedure.goals.GOALS`, and decisions on recorded trials.
 GOAL_KEYS = ("accuracy", "explained", "loss", "r2", "decisions")
-#: Share of the explainable variance that data alone are learned to.
-DATA_EXPLAINED = 0.95
 #: Keys of a study whose values name files.
 FILES = ("data", "test", "weights")
 
@@ -148,8 +146,6 @@ def read_study(
         tables = tables_of(source, "the study file", most_bytes=most_bytes)
     for change in changes:
         _change(tables, change)
-    if source.suffix.lower() in DATA_SUFFIXES and not set(tables["training"]) & set(GOAL_KEYS):
-        tables["training"]["explained"] = DATA_EXPLAINED
     return checked(kind, tables, str(source)), source.parent, str(source)
 
 

@@ -84,10 +84,12 @@ class WindowTaskSection(Section):
     """Seed of the sequences."""
     data: str | None = None
     """An .npz file with inputs and targets (sequences, steps, channels) instead."""
+    labels: bool | None = None
+    """Whether integer targets of the file are labels (true) or numbers (false)."""
 
     @model_validator(mode="after")
     def _one_source(self) -> WindowTaskSection:
-        extra = sorted(self.model_fields_set - {"data"})
+        extra = sorted(self.model_fields_set - {"data", "labels"})
         if self.data is not None and extra:
             raise ValueError(f"data cannot be combined with {', '.join(extra)}")
         return self

@@ -76,7 +76,7 @@ class WindowStudy(StudyFile[WindowStudySection]):
         inputs, targets = sequences_from_file(path)
         number = self.section.window.sequences
         if inputs.ndim == 3:
-            targets, are_labels, _ = Targets.of(targets, inputs.shape[:2])
+            targets, are_labels, _ = Targets.of(targets, inputs.shape[:2], self.section.task.labels)
             targets = one_hot(targets)[0] if are_labels else targets
         if inputs.ndim != 3 or targets.shape[:2] != inputs.shape[:2] or targets.ndim != 3:
             shapes = f"{inputs.shape} and {targets.shape}"
@@ -88,7 +88,7 @@ class WindowStudy(StudyFile[WindowStudySection]):
     def _tables(self) -> dict[str, object]:
         tables = super()._tables()
         if self.section.task.data is not None:
-            tables["task"] = {"data": self.section.task.data}
+            tables["task"] = self.section.task.model_dump(include={"data", "labels"}, exclude_none=True)
         return tables
 
 

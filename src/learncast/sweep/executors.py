@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -154,87 +153,66 @@ class Processes(_Futures):
         super().__init__()
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.workers = cores if workers is None else count("workers", workers)
-        self._pool: list[_Place] = []
+        self._pool: list[Worker] = []
+        #: Workers in a row that died before they were ready; whether new ones may start.
+        self._failed, self._closed = 0, False
 
     def start(self, work: Work) -> None:
-        starts = _Starts(pickled(work), MOST_FAILED_STARTS * self.workers)
-        self._starts, self._threads = starts, ThreadPoolExecutor(self.workers)
-        self._pool = [_Place(starts) for _ in range(self.workers)]
-        self._free = deque(self._pool)
+        self._payload, self._failed, self._closed = pickled(work), 0, False
+        self._threads = ThreadPoolExecutor(self.workers)
+        self._pool = [Worker(_work, self._payload) for _ in range(self.workers)]
+        self._free = deque(range(self.workers))
 
     def submit(self, jobs: Sequence[Job]) -> None:
         self._running[self._threads.submit(self._compute, list(jobs))] = list(jobs)
 
     def _compute(self, jobs: list[Job]) -> list[Outcome]:
-        place = self._free.pop()  # the one that was used last, because it has certainly started
+        place = self._free.pop()  # that of the worker that was used last, because it has certainly started
         try:
-            return [place.compute(job) for job in jobs]
+            return [self._outcome(place, job) for job in jobs]
         finally:
             self._free.append(place)
+
+    def _outcome(self, place: int, job: Job) -> Outcome:
+        """Return the outcome of a job in one place of the pool, which one thread uses at a time."""
+        while not self._pool[place].loaded:
+            try:
+                self._pool[place].load()
+            except WorkerStopped:
+                cause, self._failed = self._replace(place), self._failed + 1
+                if self._failed >= MOST_FAILED_STARTS * self.workers:
+                    remedy = "The function must be importable, and a script needs `if __name__ == '__main__':`."
+                    problem = f"Worker processes do not start ({cause}). {remedy}"
+                    raise InvalidSpec(problem, field="function") from None
+        self._failed = 0
+        try:
+            outcome: Outcome = self._pool[place].ask(job)
+        except WorkerStopped:
+            return Outcome(job, Fate.death, error=f"the worker died ({self._replace(place)})")
+        return outcome
+
+    def _replace(self, place: int) -> str:
+        """Replace a dead worker, and return the cause of its death."""
+        dead = self._pool[place]
+        dead.kill()
+        dead.end()
+        if self._closed:
+            raise CancelledError
+        self._pool[place] = Worker(_work, self._payload)
+        code = dead.process.exitcode or 0
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     def close(self, *, now: bool) -> None:
         if not self._pool:
             return
-        self._starts.allowed = False
-        for place in self._pool:
+        self._closed = True
+        for worker in self._pool:
             if now or self._running:
-                place.worker.kill()
+                worker.kill()
         self._threads.shutdown()
-        for place in self._pool:
-            place.worker.end()
+        for worker in self._pool:
+            worker.end()
         self._pool, self._running = [], {}
-
-
-@dataclass(eq=False)
-class _Starts:
-    """The starts of all workers: what they compute, and how many may still fail in a row."""
-
-    payload: bytes
-    most_failed: int
-    failed: int = 0
-    allowed: bool = True
-
-    def new(self) -> Worker:
-        """Return a new worker."""
-        if not self.allowed:
-            raise CancelledError
-        return Worker(_work, self.payload)
-
-    def fail(self, cause: str) -> None:
-        """Count a process that died before it was ready."""
-        self.failed += 1
-        if self.failed >= self.most_failed:
-            remedy = "The function must be importable, and a script needs `if __name__ == '__main__':`."
-            raise InvalidSpec(f"Worker processes do not start ({cause}). {remedy}", field="function")
-
-
-class _Place:
-    """A worker, which is started again when it dies; one thread uses it at a time."""
-
-    def __init__(self, starts: _Starts) -> None:
-        self._starts, self.worker = starts, starts.new()
-
-    def compute(self, job: Job) -> Outcome:
-        """Return the outcome of a job."""
-        while not self.worker.loaded:
-            try:
-                self.worker.load()
-            except WorkerStopped:
-                self._starts.fail(self._restart())
-        self._starts.failed = 0
-        try:
-            outcome: Outcome = self.worker.ask(job)
-        except WorkerStopped:
-            return Outcome(job, Fate.death, error=f"the worker died ({self._restart()})")
-        return outcome
-
-    def _restart(self) -> str:
-        """Replace the dead worker, and return the cause of its death."""
-        self.worker.kill()
-        self.worker.end()
-        code = self.worker.process.exitcode or 0
-        self.worker = self._starts.new()
-        return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def pickled(work: Work) -> bytes:

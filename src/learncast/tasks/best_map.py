@@ -96,6 +96,10 @@ def best_map(power: FloatArray, cross: FloatArray) -> FloatArray:
     correlations = Correlations.of(power)
     root = correlations.root
     M = np.asarray(cross @ root @ np.swapaxes(root, -1, -2))
+    if power.ndim == 2 and 2 * correlations.rank < len(power):  # few trials of many channels: much faster
+        size = np.divide(1.0, correlations.inverse, out=np.zeros(len(power)), where=correlations.inverse > 0)
+        span = np.linalg.qr(size[:, None] * correlations.vectors[:, correlations.live])[0]
+        return np.asarray(M @ span @ span.T)
     if not correlations.live.all():  # zero along directions without variation
         silent = correlations.silent
         M -= M @ silent @ np.linalg.pinv(silent)

@@ -123,43 +123,34 @@ def composed(
     shapes = {(t.cross_covariance.shape[0], *t.cross_covariance.shape[2:]) for t in tasks}
     if len(shapes) != 1 or (not separate and len({t.inputs for t in tasks}) != 1):
         raise InvalidSpec("parts must have the same steps, outputs and (if shared) inputs.", field="parts")
-    power = [t.input_covariance.dense() for t in tasks]
-    if separate:
-        total, crosses = _separate(tasks, power, turn)
-    else:
-        total, crosses = power[0], _shared(tasks, power, turn)
-    return _summed(tasks, total, [f * c for f, c in zip(factors, crosses, strict=True)], factors, name)
+    total, maps = (_separate if separate else _shared)(tasks, turn)
+    crosses = [
+        f * np.einsum("ab,tbrm->tarm", E, t.cross_covariance.dense())
+        for f, E, t in zip(factors, maps, tasks, strict=True)
+    ]
+    return _summed(tasks, total, crosses, factors, name)
 
 
-def _shared(tasks: list[Task], power: list[FloatArray], turn: float) -> list[FloatArray]:
-    """Cross-covariances of parts on the same inputs, those after the first turned within pairs of channels."""
-    n, Q = tasks[0].inputs, np.eye(tasks[0].inputs)
+def _shared(tasks: list[Task], turn: float) -> tuple[FloatArray, list[FloatArray]]:
+    """Input covariance, and the maps of the parts' channels: later parts are turned within pairs of channels."""
+    n, power = tasks[0].inputs, [t.input_covariance.dense() for t in tasks]
+    Q = np.eye(n)
     for k in range(0, n - 1, 2):
         Q[k : k + 2, k : k + 2] = [[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]]
-    turned = np.einsum("ab,tbsc,dc->tasd", Q, power[0], Q)
-    if any(_differ(power[0], other) for other in (*power[1:], turned)):
+    if any(_differ(power[0], other) for other in (*power[1:], np.einsum("ab,tbsc,dc->tasd", Q, power[0], Q))):
         raise InvalidSpec("Parts that share inputs must have the same input covariance, turned or not.", field="parts")
-    first, *others = (t.cross_covariance.dense() for t in tasks)
-    return [first, *(np.einsum("ab,tbrm->tarm", Q, cross) for cross in others)]
+    return power[0], [np.eye(n), *[Q] * (len(tasks) - 1)]
 
 
-def _separate(tasks: list[Task], power: list[FloatArray], turn: float) -> tuple[FloatArray, list[FloatArray]]:
-    """Input covariance and cross-covariances of parts with channels of their own, later ones turned to the first's."""
+def _separate(tasks: list[Task], turn: float) -> tuple[FloatArray, list[FloatArray]]:
+    """Covariance of all inputs, and the maps of the parts' channels to them: later parts are turned to the first's."""
+    power = [t.input_covariance.dense() for t in tasks]
     if turn and any(_differ(power[0], other) for other in power[1:]):
         raise InvalidSpec("An angle needs parts with the same input covariance.", field="angle")
-    ends = np.cumsum([t.inputs for t in tasks])
-    steps, n = tasks[0].steps, int(ends[-1])
-    total, crosses = np.zeros((steps, n, steps, n)), []
-    for k, (task, own, end) in enumerate(zip(tasks, power, ends, strict=True)):
-        place = slice(int(end) - task.inputs, int(end))
-        total[:, place, :, place] = own
-        cross = task.cross_covariance.dense()
-        c = np.zeros((steps, n, *cross.shape[2:]))
-        c[:, place] = cross * (np.cos(turn) if k else 1.0)
-        if k and turn:
-            c[:, : task.inputs] = cross * np.sin(turn)
-        crosses.append(c)
-    return total, crosses
+    own = np.split(np.eye(sum(t.inputs for t in tasks)), np.cumsum([t.inputs for t in tasks])[:-1], axis=1)
+    total = sum(np.einsum("ab,tbsc,dc->tasd", E, S, E) for E, S in zip(own, power, strict=True))
+    turned = [np.cos(turn) * E + (np.sin(turn) * own[0] if turn else 0.0) for E in own[1:]]
+    return np.asarray(total), [own[0], *turned]
 
 
 def _summed(

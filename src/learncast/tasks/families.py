@@ -16,6 +16,7 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, count, one_of, real_array
 from learncast.tasks.covariance import COPIES, Kronecker, check_steps
 from learncast.tasks.geometry import by_gap
+from learncast.tasks.recorded.targets import SMALLEST
 from learncast.tasks.task import Task, family
 
 TARGETS = ("end", "every_step")
@@ -239,9 +240,12 @@ def _build(
     with np.errstate(over="ignore", invalid="ignore"):
         profile = make(steps=T, targets=targets, **values)
         cross, target = profile.cross, profile.target
-    if not np.isfinite(target).all():
+    sizes = [np.abs(part).max(initial=0.0) for part in (profile.input, cross, target)]
+    least = SMALLEST**2  # of second moments
+    if not all(size == 0 or least < size < 1 / least for size in sizes):
         largest = (f"{key} {value.flat[np.abs(value).argmax()]:g}" for key, value in values.items())
-        raise InvalidSpec(f"the statistics overflow at {T} steps with {', '.join(largest)}. Use fewer steps.")
+        got = f"{T} steps with {', '.join(largest)}"
+        raise InvalidSpec(f"the statistics must have sizes between {least:g} and {1 / least:g}, got {got}.")
     eye = np.eye(matrix.shape[1])
     return Task.trusted(
         _terms(profile.input, eye, eye), _terms(cross, eye, matrix), _terms(target, matrix, matrix), name=str(name)

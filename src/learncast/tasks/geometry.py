@@ -20,6 +20,9 @@ ABSENT = 1e-8
 #: Off-diagonal share of a cross covariance in its frame up to which the directions are constant over a trial.
 STATIC = 1e-8
 
+#: Size of pooled statistics whose fourth power is still finite.
+LARGEST = 1e75
+
 
 @dataclass(frozen=True, eq=False)
 class Frame:
@@ -292,7 +295,7 @@ def pooled_statistics(task: Task, recurrence: float) -> tuple[FloatArray, FloatA
     with np.errstate(over="ignore", invalid="ignore"):
         cross = task.cross_covariance.contracted(kernel)
         power = task.input_covariance.contracted(pooling_kernel(recurrence, task.steps, kernel.shape[1]))
-    if not (np.isfinite(cross).all() and np.isfinite(power).all()):
+    if not all((np.abs(part) < LARGEST).all() for part in (cross, power)):  # nan too
         over = f"overflows over {task.steps} steps. Use a smaller one"
         raise InvalidSpec(f"a recurrence of {recurrence:.4g} {over}.", field="recurrence")
     task.pooled_cache[recurrence] = frozen(cross), frozen(power)

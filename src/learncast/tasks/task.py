@@ -14,8 +14,8 @@ from typing import Any, ParamSpec, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learncast._core.errors import InvalidSpec, suggestion
-from learncast._core.validation import FloatArray, count, frozen, real_array
+from learncast._core.errors import InvalidSpec, hinted, suggestion
+from learncast._core.validation import FloatArray, count, flag, frozen, real_array
 from learncast.display import Displayable, HtmlRepr, Plot, facts, plural
 from learncast.results import described, spec_hash
 from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Kronecker, Sampled
@@ -135,6 +135,7 @@ class Task(Displayable):
         return Task.trusted(*(kept.pop(f"{part}_covariance") for part in ("input", "cross", "target")), **kept)
 
     @classmethod
+    @hinted
     def from_samples(
         cls,
         inputs: ArrayLike,
@@ -164,7 +165,8 @@ class Task(Displayable):
         targets : (trials, outputs) or (trials, steps, outputs)
             Targets at the end or at every step (a list if the inputs are a list). Integers, booleans and strings are
             class labels, (trials,) or (trials, 1) at the end, (trials, steps) at every step, and become one-hot
-            targets. Floats, and integers of several outputs, are numbers.
+            targets. Floats, and integers of several outputs, are numbers. Integers that could be counts (more than ten
+            values, or a rare one) need `labels`.
         name : str
             Name of the task.
         centre : bool
@@ -202,6 +204,7 @@ class Task(Displayable):
         `recording` describes the preprocessing. If some readouts do not count, the statistics are sums over those
         that do, in the form of a target at the end (see `Recording`).
         """
+        flag("centre", centre)
         if bias and centre:
             raise InvalidSpec("centre removes a constant input. Give either bias or centre.", field="bias")
         check_same_trials(inputs=inputs, targets=targets, mask=mask, lengths=lengths)
@@ -356,7 +359,7 @@ def family(build: Callable[Call, Task]) -> Callable[Call, Task]:
 
     @functools.wraps(build)
     def made(*args: Call.args, **keywords: Call.kwargs) -> Task:
-        task = build(*args, **keywords)
+        task = hinted(build)(*args, **keywords)
         call = signature.bind(*args, **keywords)
         call.apply_defaults()
         task.__dict__["recipe"] = Recipe(made, call.arguments)
@@ -376,41 +379,28 @@ def _as_covariance(name: str, value: Covariance | ArrayLike, ndim: int = 4) -> C
 
 
 def _check_shapes(inputs: Covariance, cross: Covariance, target: Covariance | None) -> None:
-    steps, channels, readouts = inputs.shape[0], inputs.shape[1], cross.shape[2:]
-    rules = [
-        ("input", inputs, inputs.shape[2:] == (steps, channels), "(steps, inputs, steps, inputs)"),
-        (
-            "cross",
-            cross,
-            cross.shape[:2] == (steps, channels) and readouts[0] in (1, steps),
-            f"({steps}, {channels}, outputs) or ({steps}, {channels}, {steps}, outputs)",
-        ),
-    ]
-    if target is not None:
-        rules.append(("target", target, target.shape == (*readouts, *readouts), f"{(*readouts, *readouts)}"))
-    for name, covariance, fits, required in rules:
-        if not fits or 0 in covariance.shape:
+    (steps, channels), readouts = inputs.shape[:2], cross.shape[2:]
+    many = cross.shape[:2] == (steps, channels) and readouts[0] == steps
+    wanted = {"input": (steps, channels) * 2, "cross": (steps, channels, steps if many else 1, readouts[1])}
+    for name, covariance in {"input": inputs, "cross": cross, "target": target}.items():
+        required = wanted.get(name, readouts * 2)
+        if covariance is not None and (covariance.shape != required or 0 in covariance.shape):
             name = f"{name}_covariance"
             raise InvalidSpec(f"{name} must have shape {required}, got {covariance.shape}.", field=name)
 
 
 def _check_symmetric(name: str, covariance: Covariance) -> None:
-    if isinstance(covariance, Sampled):
-        difference = 0.0 if np.array_equal(covariance.left, covariance.right) else float("inf")
-    elif isinstance(covariance, Kronecker):
-        difference = max(_asymmetry(covariance.time), _asymmetry(covariance.channel))
-    else:
-        size = math.prod(covariance.shape[:2])
-        difference = _asymmetry(covariance.dense().reshape(1, size, size))
+    parts = zip(vars(covariance).values(), vars(covariance.transposed()).values(), strict=True)
+    difference = max(_difference(one, other) for one, other in parts)
     if difference > ROUND_OFF:
         got = f"entries that differ by {difference:.3g} of the largest"
         raise InvalidSpec(f"{name} must be symmetric, got {got}.", field=name)
 
 
-def _asymmetry(matrices: FloatArray) -> float:
-    """Largest |M - M^T| over a stack, relative to the largest |M|."""
-    scale = float(np.abs(matrices).max(initial=0.0))
-    return float(np.abs(matrices - np.swapaxes(matrices, 1, 2)).max(initial=0.0)) / (scale or 1.0)
+def _difference(one: FloatArray, other: FloatArray) -> float:
+    """Largest difference of two arrays, relative to the largest entry; infinite if their shapes differ."""
+    scale = float(np.abs(one).max(initial=0.0)) or 1.0
+    return float(np.abs(one - other).max(initial=0.0)) / scale if one.shape == other.shape else math.inf
 
 
 def _check_positive(inputs: Covariance, cross: Covariance, target: Covariance | None) -> None:

@@ -8,7 +8,7 @@ __all__, __getattr__, __dir__ = exported(
         "assumptions": "ASSUMPTIONS Assumption Condition Trust exact require worst",
         "dynamics.balanced.flow": "BalancedFlow",
         "dynamics.balanced.two_layer": "TwoLayerSolution shallow",
-        "dynamics.deep": "DeepSolution deep_mode_time deep_mode_weight",
+        "dynamics.deep": "deep_mode_time deep_mode_weight",
         "dynamics.descent": "Descent Optimizer descend",
         "dynamics.gradient_flow": "FlowSolution gradient_flow",
         "dynamics.learning_problem": "LearningProblem curvature lag_statistics",

@@ -59,6 +59,7 @@ def read_conditions(path: Path) -> dict[str, Condition]:
     return {name: Condition(**table) for name, table in tomllib.loads(path.read_text(encoding="utf-8")).items()}
 
 
+#: Conditions of the closed forms by name: what each requires, what follows if it fails, and what to do then.
 ASSUMPTIONS = read_conditions(Path(__file__).with_name("conditions.toml"))
 
 
@@ -106,12 +107,20 @@ class Assumption:
     @property
     def verdict(self) -> str:
         """Whether it holds, as text."""
-        return "yes" if self.holds else "NO" if self.condition.binding else "no, not needed"
+        return "yes" if self.holds else "NO"
+
+    @property
+    def measured_text(self) -> str:
+        """Measured value with enough digits to show whether it exceeds the largest one allowed."""
+        texts = (f"{self.measured:.{digits}g}" for digits in (3, 5, 8, 12))
+        return next((text for text in texts if (float(text) <= self.allowed) == self.holds), repr(self.measured))
 
     @property
     def failure(self) -> str:
         """What fails and what follows, for the notes of every report."""
-        measured = f"{self.name.replace('_', ' ')} measures {self.measured:.3g}, more than the {self.allowed:g} allowed"
+        limit = f"{self.allowed:.6g}"
+        least = "below" if float(limit) > self.allowed else "at most"
+        measured = f"{self.name.replace('_', ' ')} measures {self.measured_text} and must be {least} {limit}"
         return f"{measured}: {self.condition.otherwise}."
 
     def violation(self) -> AssumptionViolated:
@@ -169,8 +178,10 @@ class Trust:
     @property
     def table(self) -> Table:
         """Table of all conditions with measured and allowed values."""
-        rows = [(a.name.replace("_", " "), f"{a.measured:.3g}", f"{a.allowed:g}", a.verdict) for a in self.assumptions]
-        return Table("How far to trust it", ("assumption", "measured", "allowed", "holds"), rows)
+        listed = [a for a in self.assumptions if a.holds or a.condition.binding]
+        rows = [(a.name.replace("_", " "), a.measured_text, f"{a.allowed:g}", a.verdict) for a in listed]
+        notes = [f"Not needed: {a.failure}" for a in self.assumptions if a not in listed]
+        return Table("How far to trust it", ("assumption", "measured", "at most", "holds"), rows, notes)
 
     @property
     def names(self) -> str:

@@ -2,11 +2,10 @@
 
 from learncast.procedure.goals import Plateau
 from learncast.procedure.training import Training
-from learncast.training.callback import CurriculumCallback
 from learncast.training.cells import LinearRecurrentUnit, MinimalGRU, RateRNN, SteppedCell
 from learncast.training.ensembles import EnsembleRun, train_ensemble
 from learncast.training.goals import DecisionAccuracy, Measured
-from learncast.training.loop import Loop
+from learncast.training.loop import CurriculumCallback, Loop
 from learncast.training.losses import CrossEntropy, HalfSquaredError, LossFunction, MeanSquaredError, OwnLoss
 from learncast.training.modules import TimeFirst, as_module, gated_module
 from learncast.training.plan_loop import plan_loop

@@ -232,16 +232,17 @@ def check_answers(
     try:
         with evaluating(module):
             answers = _answers(module, x)
-            if not isinstance(answers, torch.Tensor):
-                raise InvalidSpec(f"The network must return one tensor, got {type(answers).__name__}.", field="network")
             # A module that reads steps first would mix trials.
-            mixed = len(x) > 1 and x.ndim == 3 and not _trials_apart(module, x, answers)
+            is_tensor = isinstance(answers, torch.Tensor)
+            mixed = is_tensor and len(x) > 1 and x.ndim == 3 and not _trials_apart(module, x, answers)
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
         wanted = f"inputs {tuple(x.shape)} of {name!r}"
         message = f"{type(error).__name__}: {error}".splitlines()[0]
         table = next((part for part, one in module.named_modules() if isinstance(one, nn.Embedding)), None)
         cast = "" if table is None else f" Trials are floats: write self.{table}(x.long()) in forward."
         raise InvalidSpec(f"The network must accept {wanted}, got {message}.{cast}", field="network") from error
+    if not is_tensor:
+        raise InvalidSpec(f"The network must return one tensor, got {type(answers).__name__}.", field="network")
     shape = tuple(answers.shape)
     if shape != ((*y.shape, *shape[-1:]) if labels else tuple(y.shape)):
         wanted = f"{(*y.shape, 'outputs')}".replace("'", "") if labels else f"{tuple(y.shape)}"

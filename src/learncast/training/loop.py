@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from learncast._core.errors import InvalidSpec, SchemaMismatch
+from learncast._core.packages import lightning_package
 from learncast._core.progress import silent
 from learncast._core.validation import count
 from learncast.procedure.stage import Stage
@@ -22,9 +23,8 @@ from learncast.training.goals import TrialGoal, checked_measurable
 from learncast.training.learner import HeldOutView
 from learncast.training.losses import LossFunction
 from learncast.training.remaining import Earlier, Remaining, as_earlier
-from learncast.training.rules import GoalWatch, Learned, Stalled, Watch
+from learncast.training.rules import GoalWatch, Learned, StageRun, Stalled, Watch, chance_of, stage_keys, watch_of
 from learncast.training.sources import Source
-from learncast.training.stage_run import StageRun, chance_of, stage_keys, stage_run, watch_of
 from learncast.training.torch_state import own_randomness
 from learncast.training.updates import Updates, multiply_rates
 
@@ -131,28 +131,40 @@ class Loop:
         """
         if not stages:
             raise InvalidSpec("A loop needs at least one stage.", field="stages")
-        dtype = next(model.parameters()).dtype
-        runs = []
-        for k, stage in enumerate(stages):
-            source = Source.of(stage.task)
+        dtype, loss = next(model.parameters()).dtype, LossFunction.read(training.loss)
+        read = [Stage(Source.of(one.task, loss=loss), one.goal, one.steps, one.rate) for one in stages]
+        for stage in read:
             if stage.goal is not None and not isinstance(stage.goal, Learned | Stalled):
                 checked_measurable(stage.goal)
-            make = partial(watch_of, stage.goal, stage.steps, source)
-            runs.append(stage_run(stage, source, training, k, dtype, make))
-        loss = LossFunction.read(training.loss)
-        loop = cls(
-            runs,
-            spec=spec_hash(*stage_keys(stages), training.seed, repr(loss)),
-            view=HeldOutView(model, loss, trials=count("evaluation", evaluation), seed=training.seed, most=evaluation),
-            reset=training.reset_optimizer,
-            updates=optimizer if isinstance(optimizer, Updates) else None,
-            log=log,
-        )
+
+        def watch(k: int, previous: Watch | None) -> Watch:
+            return watch_of(read[k].goal, read[k].steps, read[k].task, previous)
+
+        view = HeldOutView(model, loss, trials=count("evaluation", evaluation), seed=training.seed, most=evaluation)
+        updates = optimizer if isinstance(optimizer, Updates) else None
+        loop = cls.led(read, training, view, dtype, watch, (training.seed, repr(loss)), updates=updates, log=log)
         if optimizer is not None and not isinstance(optimizer, Updates):
             loop.optimizers = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
-        loop.noise_seed, loop.learning_rate = training.seed, training.learning_rate
-        loop.chance = chance_of(runs[-1].goal, Source.of(stages[-1].task), dtype)
         return loop.start()
+
+    @classmethod
+    def led(
+        cls,
+        stages: Sequence[Stage[Source]],
+        training: Training,
+        view: HeldOutView,
+        dtype: torch.dtype,
+        watch: Callable[[int, Watch | None], Watch],
+        spec: Sequence[str | int],
+        **options: Any,
+    ) -> Loop:
+        """Make a loop over stages with batches of their own; `watch` makes the watch of a stage by its number."""
+        runs = [StageRun.of(stage, stage.task, training, k, dtype, partial(watch, k)) for k, stage in enumerate(stages)]
+        digest = spec_hash(*stage_keys(stages), *spec)
+        loop = cls(runs, spec=digest, view=view, reset=training.reset_optimizer, **options)
+        loop.noise_seed, loop.learning_rate = training.seed, training.learning_rate
+        loop.chance = chance_of(runs[-1].goal, stages[-1].task, dtype)
+        return loop
 
     def start(self) -> Loop:
         """Begin the first stage."""
@@ -389,3 +401,72 @@ class Loop:
             of = "" if math.isnan(one.expected_steps) else f" of {one.expected_steps:g}"
             parts.append(f"{one.name} ({one.steps}{of})")
         return f"<Loop: {' -> '.join(parts)}>"
+
+
+class CurriculumCallback:
+    """A Lightning callback that leads a trainer through a loop and stops it at the end.
+
+    Fit the module on the loop: ``trainer.fit(module, loop)``. Its `training_step` returns the loss, or for the loop of
+    a plan {"loss": loss, "output": output}. Lightning fetches one batch ahead, so each stage is one step longer than
+    necessary. Lightning saves the state of the loop in its own checkpoints.
+
+    Parameters
+    ----------
+    loop : Loop
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> target = lc.tasks.integration(steps=10)
+    >>> stronger = target.varied(target_strength=1.5).renamed("stronger targets")
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    >>> loaders = {task.name: lambda: iter(()) for task in (stronger, target)}  # your DataLoaders
+    >>> loop = lc.plan(target, [stronger], network, learning_rate=0.002).loop(loaders)
+    >>> loop
+    <Loop: stronger targets (0 of 155) -> integration (0 of 0)>
+    >>> callback = lc.training.CurriculumCallback(loop)  # doctest: +SKIP
+    >>> trainer = lightning.Trainer(max_epochs=-1, callbacks=[callback])  # doctest: +SKIP
+    >>> trainer.fit(module, loop)  # doctest: +SKIP
+    >>> print(loop.report())  # doctest: +SKIP
+    """
+
+    def __new__(cls, loop: Loop) -> CurriculumCallback:
+        # The trainer expects a subclass of Lightning's callback, and Lightning is imported only here.
+        kind = cls
+        if cls is CurriculumCallback:
+            lightning = lightning_package()
+            kind = type(cls.__name__, (cls, lightning.Callback), {})
+        callback: CurriculumCallback = object.__new__(kind)
+        return callback
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__()
+        self.loop = loop
+
+    def on_train_start(self, trainer: object, pl_module: object) -> None:
+        """Find the trainer's optimisers; refuse a trainer that accumulates gradients."""
+        accumulated = getattr(trainer, "accumulate_grad_batches", 1)
+        if accumulated != 1:
+            got = f"accumulate_grad_batches={accumulated}"
+            raise InvalidSpec(f"The trainer must step after every batch, got {got}.", field="accumulate_grad_batches")
+        if not self.loop.optimizers:
+            self.loop.optimizers = list(getattr(trainer, "optimizers", ()))
+
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: object, outputs: Any, batch: object, batch_idx: int, *rest: object
+    ) -> None:
+        """Report a step to the loop, and stop the trainer when the loop is done."""
+        loss, output = outputs, None
+        if isinstance(outputs, Mapping):
+            loss, output = outputs["loss"], outputs.get("output")
+        self.loop.update(loss, output)
+        if self.loop.done:
+            trainer.should_stop = True
+
+    def state_dict(self) -> dict[str, object]:
+        """Return the state of the loop."""
+        return self.loop.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, object]) -> None:
+        """Restore the state of the loop."""
+        self.loop.load_state_dict(state_dict)

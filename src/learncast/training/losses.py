@@ -105,6 +105,8 @@ class LossFunction(ABC):
     outputs: tuple[float, ...] | None = None
 
     squared: ClassVar[bool] = False
+    #: Whether integer targets are always labels.
+    of_labels: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name in ("steps", "outputs"):
@@ -253,6 +255,8 @@ class CrossEntropy(LossFunction):
 
     smoothing: float = 0.0
 
+    of_labels: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         between("smoothing", self.smoothing, 0.0, 1.0)
@@ -329,15 +333,23 @@ class OwnLoss(LossFunction):
 
 
 def call_with_weights(function: Any, answers: Tensor, targets: Tensor, weights: Tensor | None) -> Any:
-    """Call a user's function of (answers, targets), with the weights of the trials if it takes a third argument."""
+    """Call a user's function of (answers, targets), with the weights of the trials if it takes them.
+
+    It takes them if its third parameter is named "weights" or has no default: that of `huber_loss` is its reduction.
+    """
     try:
-        inspect.signature(function.forward if isinstance(function, nn.Module) else function).bind(None, None, None)
+        parameters = list(
+            inspect.signature(function.forward if isinstance(function, nn.Module) else function).parameters.values()
+        )
     except (TypeError, ValueError):  # some functions written in C have no signature
-        if weights is not None:
-            text = "With a mask, function must take (answers, targets, weights)."
-            raise InvalidSpec(text, field="function") from None
-        return function(answers, targets)
-    return function(answers, targets, weights)
+        parameters = []
+    third = parameters[2] if len(parameters) > 2 else None
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if third and third.kind in positional and (third.name == "weights" or third.default is third.empty):
+        return function(answers, targets, weights)
+    if weights is not None:
+        raise InvalidSpec("With a mask, function must take (answers, targets, weights).", field="function")
+    return function(answers, targets)
 
 
 def full_name(function: object) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from learncast.tasks.task import Task
 from learncast.theory.dynamics.modes import Modes
 from learncast.theory.responses.modes import ResponseModes, ResponseModeSolution
 from learncast.theory.responses.response import linear_weights
+from learncast.training.torch_state import Resumable
 
 #: From inputs, and whether answers are wanted at every step, to answers or features.
 Answers = Callable[[FloatArray, bool], FloatArray]
@@ -31,7 +31,7 @@ LINEAR = 1e-3
 ROWS = 4
 
 
-class StrengthMeasure:
+class StrengthMeasure(Resumable):
     """Accuracy 1 - |u - u*| / |u*| of the worst mode, with strengths u of a linear network read from its outputs.
 
     With fixed scalar recurrence b, the output is a linear map of the pooled input z = sum_t b^(T-t) x_t. Least squares
@@ -44,6 +44,8 @@ class StrengthMeasure:
     modes : Modes
         Of the stage's task.
     """
+
+    kept = ("strength", "unexplained", "_recent")
 
     def __init__(self, modes: Modes) -> None:
         self.modes, self.strength = modes, np.full(len(modes), np.nan)
@@ -80,16 +82,6 @@ class StrengthMeasure:
             f"outputs are not a linear map of the pooled inputs ({self.unexplained:.1%} unexplained), so the accuracy "
             "is unreliable; use criterion='loss'"
         )
-
-    def state(self) -> dict[str, object]:
-        """Return the state as plain numbers and lists."""
-        recent = [[features.tolist(), wanted.tolist()] for features, wanted in self._recent]
-        return {"strength": self.strength.tolist(), "unexplained": self.unexplained, "recent": recent}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from a saved state."""
-        self.strength, self.unexplained = np.array(state["strength"]), float(state["unexplained"])
-        self._recent = deque((np.array(f), np.array(w)) for f, w in state["recent"])
 
 
 def mode_features(modes: Modes, inputs: FloatArray, every_step: bool) -> FloatArray:
@@ -175,7 +167,7 @@ def pooled_inputs(x: FloatArray, recurrence: float, every_step: bool) -> FloatAr
     return np.tensordot(x, kernel, axes=([1], [0])).transpose(0, 2, 1)
 
 
-class LossMeasure:
+class LossMeasure(Resumable):
     """Accuracy 1 - sqrt(excess / baseline), where the excess loss is averaged over the last batches.
 
     For one mode of a linear network this is 1 - |u - u*| / |u*|. The loss is half the squared error, summed over
@@ -194,6 +186,8 @@ class LossMeasure:
     """
 
     warning = ""
+
+    kept = ("_excess",)
 
     def __init__(self, losses: LossRange, window: int) -> None:
         self.losses = losses
@@ -214,15 +208,6 @@ class LossMeasure:
             return float("nan")
         excess = max(float(np.mean(self._excess)), 0.0)
         return 1.0 - float(np.sqrt(excess / self.losses.baseline))
-
-    def state(self) -> dict[str, object]:
-        """Return the state as plain numbers and lists."""
-        return {"excess": list(self._excess)}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from a saved state."""
-        self._excess.clear()
-        self._excess.extend(float(value) for value in state["excess"])
 
 
 #: Measures the accuracy of a network batch by batch.

@@ -36,7 +36,8 @@ def as_module(
     ----------
     network : LinearRNN, TwoLayer, Deep or Activated
     learn : sequence of str, optional
-        Weights that learn: of input, recurrent and output, or of first and second. By default all but the recurrent.
+        Weights that learn: of input, recurrent and output, of first and second, or of layer1, layer2, ... By default
+        all but the recurrent.
     every_step : bool
         Whether a recurrent network answers at every step or at the end.
     dtype : torch dtype

@@ -15,8 +15,7 @@ from learncast.tasks.task import Task
 from learncast.training.learner import HeldOutView
 from learncast.training.loop import Loop
 from learncast.training.measured_accuracy import LossMeasure, Measure, StrengthMeasure
-from learncast.training.rules import Watch
-from learncast.training.stage_run import StageRun
+from learncast.training.rules import StageRun, Watch
 
 CRITERIA = ("strength", "loss", "steps")
 #: Steps that a stage may take in any case before it is given up: even a forecast of 0 steps allows for noise.
@@ -37,6 +36,8 @@ class BatchWatch(Watch):
     every : int
         Steps between measurements.
     """
+
+    kept = ("latest", "measure")
 
     steps: float
     measure: Measure | None
@@ -66,14 +67,6 @@ class BatchWatch(Watch):
 
     def over(self, step: int, view: HeldOutView | None) -> bool:
         return step >= self.steps if self.goal is None else self.latest >= self.goal
-
-    def state(self) -> dict[str, object]:
-        return {"latest": self.latest, "measure": None if self.measure is None else self.measure.state()}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.latest = float(state["latest"])
-        if self.measure is not None:
-            self.measure.restore(state["measure"])
 
 
 def plan_loop(

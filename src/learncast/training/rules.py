@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, between, count, positive
 from learncast.procedure.goals import Goal, Loss, Plateau, Rule
-from learncast.results import Status
+from learncast.procedure.stage import Stage
+from learncast.procedure.training import Training
+from learncast.results import Status, spec_hash
 from learncast.theory.dynamics.mode_equation import band_scale
-from learncast.training.goals import checked_measurable
-from learncast.training.sources import Source
+from learncast.training.goals import TrialGoal, checked_measurable
+from learncast.training.losses import LossFunction
+from learncast.training.sources import Batch, Source
+from learncast.training.torch_state import Resumable
 
 if TYPE_CHECKING:
     from learncast.training.learner import HeldOutView
@@ -150,7 +156,7 @@ class Stalled(Rule):
         return f"{self.goal.text}, or until it stalls"
 
 
-class Watch:
+class Watch(Resumable):
     """Decides when a stage is over, and keeps the state that this needs.
 
     Attributes
@@ -170,13 +176,6 @@ class Watch:
     def over(self, step: int, view: HeldOutView | None) -> bool:
         """Whether the stage is over after this step."""
         raise NotImplementedError
-
-    def state(self) -> dict[str, object]:
-        """The state as plain numbers and lists."""
-        return {}
-
-    def restore(self, state: Mapping[str, object]) -> None:
-        """Continue from a saved state."""
 
 
 class StepWatch(Watch):
@@ -247,6 +246,8 @@ class GoalWatch(Watch):
         Steps of the last evaluation, and at which the goal was met; -1 before.
     """
 
+    kept = ("learned", "latest", "_recent", "history", "losses", "ahead")
+
     def __init__(self, rule: Rule, source: Source, previous: Watch | None = None) -> None:
         goal = rule.goal if isinstance(rule, Learned | Stalled) else rule
         assert isinstance(goal, Goal)
@@ -261,7 +262,7 @@ class GoalWatch(Watch):
         self._recent: deque[float] = deque(known, maxlen=max(LOOKS, self.goal.looks))
         self.begun: int = 0 if before is None else before.begun + max(before.looked, 0)
         #: Evaluations with the steps since the first stage, those of earlier stages included.
-        self.history: list[tuple[int, float]] = [] if same is None else list(same.history)
+        self.history: list[Sequence[float]] = [] if same is None else list(same.history)
         ahead = rule.ahead if isinstance(rule, Learned) else None
         self.ahead = None if ahead is None else GoalWatch(ahead.goal, ahead.source, before)
         self.stall, self.losses = rule if isinstance(rule, Stalled) else None, list[float]()
@@ -301,25 +302,6 @@ class GoalWatch(Watch):
         """Return the mean of the last evaluations; nan if there are fewer."""
         return float(np.mean(list(self._recent)[-looks:])) if len(self._recent) >= looks else np.nan
 
-    def state(self) -> dict[str, object]:
-        return {
-            "learned": self.learned,
-            "latest": self.latest,
-            "recent": list(self._recent),
-            "history": [list(look) for look in self.history],
-            "losses": list(self.losses),
-            "ahead": None if self.ahead is None else self.ahead.state(),
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.learned, self.latest = int(state["learned"]), float(state["latest"])
-        self._recent.clear()
-        self._recent.extend(state["recent"])
-        self.history = [(int(step), float(value)) for step, value in state["history"]]
-        self.losses = list(state["losses"])
-        if self.ahead is not None:
-            self.ahead.restore(state["ahead"])
-
 
 class PlateauWatch(Watch):
     """Compares means over consecutive windows of steps.
@@ -329,6 +311,8 @@ class PlateauWatch(Watch):
     means : list of arrays
         Over the last window: of the loss, the strengths and each weight matrix; empty before the first window ends.
     """
+
+    kept = ("steps", "means", "_sums")
 
     def __init__(self, rule: Plateau, source: Source) -> None:
         self.rule, self.source, self.steps = rule, source, 0
@@ -361,13 +345,115 @@ class PlateauWatch(Watch):
             )
             return bool(rest and before[0] - loss <= tolerance * abs(loss))
 
-    def state(self) -> dict[str, object]:
-        return {
-            "steps": self.steps,
-            "means": [value.tolist() for value in self.means],
-            "sums": [value.tolist() for value in self._sums],
-        }
-
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.steps = int(state["steps"])
-        self.means, self._sums = ([np.array(value) for value in state[name]] for name in ("means", "sums"))
+        super().restore(state)
+        self.means, self._sums = ([np.array(value) for value in values] for values in (self.means, self._sums))
+
+
+#: Makes the watch of a stage from that of the stage before.
+MakeWatch = Callable[[Watch | None], Watch]
+
+
+@dataclass(eq=False)
+class StageRun:
+    """One stage of a loop.
+
+    Attributes
+    ----------
+    name : str
+        Of the task.
+    text : str
+        When the stage ends, in words.
+    limit : float
+        Steps after which the stage is given up.
+    make_watch : callable
+        From the watch of the stage before (or None) to the watch of this one.
+    batch : callable
+        From the number of a batch to the batch.
+    goal : Goal or None
+        The goal of the stage, if it has one.
+    rate : float
+        Factor of the learning rate.
+    expected_steps : float
+        Steps that a plan forecasts; nan without a plan.
+    steps : int
+        Steps so far.
+    loss, reached : float
+        Last reported loss and last measured value of the goal; nan before.
+    status : Status or None
+        None until the stage is over: ``ok``, ``not_within`` if it was given up, ``diverged`` if the loss became
+        infinite or nan.
+    """
+
+    name: str
+    text: str
+    limit: float
+    make_watch: MakeWatch
+    batch: Callable[[int], Any]
+    goal: Goal | None = None
+    rate: float = 1.0
+    expected_steps: float = math.nan
+    steps: int = 0
+    loss: float = math.nan
+    reached: float = math.nan
+    status: Status | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        stage: Stage[object],
+        source: Source,
+        training: Training,
+        place: int,
+        dtype: torch.dtype,
+        make_watch: MakeWatch,
+    ) -> StageRun:
+        """Return the run of a stage whose batches come from a source."""
+
+        def batch(number: int) -> Batch:
+            return source.batch(training.batch, (training.seed, place), number, dtype, shuffle=training.shuffle)
+
+        if stage.goal is None:
+            return cls(source.name, f"for {stage.steps:g} steps", math.inf, make_watch, batch, rate=stage.rate)
+        rule = stage.goal
+        goal = rule.goal if isinstance(rule, Learned | Stalled) else rule if isinstance(rule, Goal) else None
+        return cls(source.name, f"until {rule.text}", training.most_steps, make_watch, batch, goal, stage.rate)
+
+
+def chance_of(goal: Goal | None, source: Source, dtype: torch.dtype) -> float:
+    """Return a goal's measure of the best constant answer; nan if unknown."""
+    if not isinstance(goal, TrialGoal):
+        return math.nan
+    _, targets, weights = source.held_out(500, (0, 0), dtype)
+    return goal.chance(targets, weights)
+
+
+def watch_of(rule: Rule | None, steps: float | None, source: Source, previous: Watch | None = None) -> Watch:
+    """Return the watch of a stage that ends by steps or by a rule that needs no optimum."""
+    if rule is None:
+        assert steps is not None
+        return StepWatch(steps)
+    if isinstance(rule, Plateau):
+        return PlateauWatch(rule, source)
+    assert isinstance(rule, Goal | Learned | Stalled)
+    return GoalWatch(rule, source, previous)
+
+
+def stage_keys(stages: Sequence[Stage[object]]) -> list[str]:
+    """Return what identifies each stage: its trials and its rule."""
+    return [
+        spec_hash(Source.of(stage.task).hash, repr(_stable(stage.goal)), repr((stage.steps, stage.rate)))
+        for stage in stages
+    ]
+
+
+def _stable(rule: Rule | None) -> Rule | None:
+    """Return the rule with loss functions whose repr is the same in every process."""
+    if isinstance(rule, Learned | Stalled):
+        goal = _stable(rule.goal)
+        assert isinstance(goal, Goal)
+        return replace(rule, goal=goal)
+    if isinstance(rule, Loss) and rule.function is not None:
+        return replace(rule, function=LossFunction.read(rule.function))
+    return rule

@@ -28,7 +28,7 @@ DTYPES = {"float64": torch.float64, "float32": torch.float32}
 #: What can be recorded.
 RECORDS = ("loss", "strength", "batch_loss", "goal")
 #: First bytes of a checkpoint, followed by a checksum and the state as `torch.save` writes it.
-FORMAT = b"learncast-training-4"
+FORMAT = b"learncast-training-5"
 #: Held-out trials on which a loss without closed form is evaluated.
 EVALUATION = 2000
 

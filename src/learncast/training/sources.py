@@ -19,7 +19,7 @@ from learncast.tasks.recorded.environments import Environment, EnvironmentTrials
 from learncast.tasks.recorded.streams import MapDataset, batches_of, is_dataset, pair_of
 from learncast.tasks.recorded.targets import Targets, array_like, as_numpy, check_same_trials, class_numbers
 from learncast.tasks.task import Task
-from learncast.training.losses import IGNORED
+from learncast.training.losses import IGNORED, LossFunction
 
 #: Draws trials: (trials, rng) to inputs and targets, or to inputs, targets and weights.
 Sampler = Callable[[int, np.random.Generator], tuple[object, ...]]
@@ -185,8 +185,11 @@ class Source:
         gaussian: bool = False,
         labels: bool | None = None,
         where: str = "",
+        loss: LossFunction | None = None,
     ) -> Source:
         """Return a Source from a Task, environment, sampler, pair of arrays, DataLoader, Dataset or function.
+
+        Integer targets that may be labels or counts are labels for a `loss` of labels, and are refused otherwise.
 
         A function without arguments returns batches (inputs, targets) and is called again for every pass. A Dataset is
         read into memory. Error messages name the arrays with `where`, e.g. ``" of target"``.
@@ -210,14 +213,21 @@ class Source:
         if is_dataset(source):
             where = f"trials of {type(source).__name__}{where}"
             parts = [checked_trials(item, where, labels=labels) for item in batches_of(source)]
-            return cls.of(tuple(joined(parts)[:2]), labels=labels)
+            return cls.of(tuple(joined(parts)[:2]), labels=labels, loss=loss)
         if callable(source):
             name = getattr(source, "__qualname__", type(source).__name__)
             probe = [np.asarray(part) for part in source(2, _stream((0, 0), 0))]  # two functions may share a name
             digest = spec_hash(f"{getattr(source, '__module__', '')}.{name}", *probe)
             return cls(name, source, None, None, digest, batch_first=first, labels=labels)
         if isinstance(source, tuple) and len(source) in (2, 3):
-            return cls.recorded(_checked(*source, batch_first=first, labels=labels, where=where))
+            sure = loss is not None and loss.of_labels
+            try:
+                return cls.recorded(_checked(*source, batch_first=first, labels=labels, complete=not sure, where=where))
+            except InvalidSpec as error:
+                if error.field != "labels" or loss is None:
+                    raise
+                text = f"{error} Give training.trials((inputs, targets), labels=...)."
+                raise InvalidSpec(text, field="labels") from None
         kinds = "a Task, an environment, arrays, a sampler, a DataLoader, a Dataset or a function that returns batches"
         raise InvalidSpec(f"trials must be {kinds}, got {type(source).__name__}.", field="trials")
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -47,3 +50,34 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for part, mode in modes:
             part.training = mode
+
+
+class Resumable:
+    """Something that changes along a run and can be continued from a saved state."""
+
+    #: Names of the attributes that change: numbers, arrays, lists of these, or other resumable objects.
+    kept: ClassVar[tuple[str, ...]] = ()
+
+    def state(self) -> dict[str, object]:
+        """The state as plain numbers and lists."""
+        return {name.lstrip("_"): _plain(getattr(self, name)) for name in self.kept}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved state."""
+        for name in self.kept:
+            now, saved = getattr(self, name), state[name.lstrip("_")]
+            if isinstance(now, Resumable):
+                now.restore(saved)
+            elif isinstance(now, deque):
+                now.clear()
+                now.extend(saved)
+            else:
+                setattr(self, name, np.array(saved) if isinstance(now, np.ndarray) else saved)
+
+
+def _plain(value: Any) -> object:
+    if isinstance(value, Resumable):
+        return value.state()
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return [_plain(item) for item in value] if isinstance(value, list | tuple | deque) else value

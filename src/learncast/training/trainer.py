@@ -28,18 +28,17 @@ from learncast.planning.methods.choice import method_for
 from learncast.procedure.goals import Accuracy, Explained, Goal, Plateau, Rule, goal_of
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
-from learncast.results import Status, spec_hash
+from learncast.results import Status
 from learncast.theory.dynamics.learning_problem import LearningProblem, loss_scale
 from learncast.theory.dynamics.modes import Modes
 from learncast.training.learner import Learner
 from learncast.training.loop import Loop
-from learncast.training.losses import HalfSquaredError, MeanSquaredError
+from learncast.training.losses import HalfSquaredError, LossFunction, MeanSquaredError
 from learncast.training.modules import Network
 from learncast.training.remaining import Earlier, as_earlier
-from learncast.training.rules import GoalWatch, Learned, PlateauWatch, Stalled, TargetWatch, Watch
+from learncast.training.rules import GoalWatch, Learned, PlateauWatch, Stalled, TargetWatch, Watch, watch_of
 from learncast.training.run import DTYPES, Execution, History, Records, TrainingRun, training_provenance
 from learncast.training.sources import FRESH, Source, Trials
-from learncast.training.stage_run import chance_of, stage_keys, stage_run, watch_of
 from learncast.training.torch_state import own_threads
 from learncast.training.updates import Updates, optimizer_name, training_hash
 
@@ -94,8 +93,9 @@ class TrainingJob:
 
     def stages(self) -> list[Stage[Source]]:
         """Return the stages, with trials as a `Source`."""
+        loss = LossFunction.read(self.training.loss)
         if not isinstance(self.source, list):
-            source = Source.of(self.source)
+            source = Source.of(self.source, loss=loss)
             goal: Any = self.goal
             if goal is not None and not isinstance(goal, Rule):
                 recorded = not source.is_sampled or getattr(source.task, "recording", None) is not None
@@ -106,7 +106,7 @@ class TrainingJob:
         if not self.source or not all(isinstance(stage, Stage) for stage in self.source):
             got = [type(stage).__name__ for stage in self.source]
             raise InvalidSpec(f"A curriculum must be a list of Stage, got {got}.", field="source")
-        return [_checked(replace(stage, task=Source.of(stage.task))) for stage in self.source]
+        return [_checked(replace(stage, task=Source.of(stage.task, loss=loss))) for stage in self.source]
 
 
 def _checked(stage: Stage[Source]) -> Stage[Source]:
@@ -192,19 +192,15 @@ class _Recorder:
         self.earlier: Earlier | None = None
         self.history = History(learner.modes, recording.quantities)
         self.targets: dict[int, TargetWatch] = {}
-        runs = []
-        for k, stage in enumerate(stages):
-            make = partial(self._watch, k)
-            runs.append(stage_run(stage, stage.task, training, k, learner.dtype, make))
         settings = recording.quantities, recording.every, recording.evaluation, execution.dtype
-        spec = spec_hash(*stage_keys(stages), learner.hash, training_hash(training), repr(settings))
+        spec = learner.hash, training_hash(training), repr(settings)
         updates = Updates(learner.module, training)
-        reset, log = training.reset_optimizer, recording.log
-        self.loop = Loop(runs, spec=spec, view=learner, reset=reset, updates=updates, log=log)
+        self.loop = Loop.led(
+            stages, training, learner, learner.dtype, self._watch, spec, updates=updates, log=recording.log
+        )
         self.loop.on_judged, self.loop.on_step = self._record, self._stepped
-        self.loop.noise_seed = training.seed if learner.network is None else None
-        self.loop.learning_rate = training.learning_rate
-        self.loop.chance = chance_of(runs[-1].goal, stages[-1].task, learner.dtype)
+        if learner.network is not None:
+            self.loop.noise_seed = None
 
     def run(self) -> TrainingRun:
         if not self._resume():

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import signal
+import tomllib
 from contextlib import suppress
 from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
 from pydantic_core import to_json
 
-from learncast._core.errors import LearncastError
+from learncast._core.errors import InvalidSpec, LearncastError
+from learncast._core.limits import tables_of
 from learncast._core.system import listen
-from learncast.web.panel import Panel
+from learncast.web.panel import Panel, State, invalid_state
 from learncast.web.panels.curriculum import PANEL as CURRICULUM
 from learncast.web.panels.generalise import PANEL as GENERALISE
 from learncast.web.panels.prior_knowledge import PANEL as PRIOR_KNOWLEDGE
@@ -45,12 +48,15 @@ def answer(panel: Panel, name: str, state: str) -> bytes:
     panel : Panel
     name : str
         A part of the panel, for JSON; ``"study"``, for TOML; ``"table"``, for all numbers as CSV; or ``"file"``, for
-        the description of the panel that shows a dropped file.
+        the description of the panel that shows a dropped file, or the state of a dropped study.
     state : str
         The state as JSON; for ``"file"``, the file's token.
     """
     if name == "file":
-        assert panel.open_file is not None
+        if UPLOADS.file(state)[0].lower().endswith(".toml"):
+            return to_json({"name": panel.name, "state": to_plain(vars(saved_state(panel, state)))})
+        if panel.open_file is None:
+            raise InvalidSpec("This panel opens only studies that it saved (.toml).", field="data")
         return to_json(description(panel.open_file(state)))
     settings = panel.state.model_validate_json(state)
     if name == "study":
@@ -60,11 +66,31 @@ def answer(panel: Panel, name: str, state: str) -> bytes:
     return to_json(to_plain(panel.parts[name](settings)))  # five times as fast as json for large grids
 
 
+def saved_state(panel: Panel, token: str) -> State:
+    """Return the state with which the panel saved a dropped study."""
+    tables = UPLOADS.read(token, "study", lambda path: tables_of(path, "the study file"))
+    text, start = UPLOADS.file(token)[1].decode(), "# explorer, "
+    lines = [line.removeprefix(start).partition(": ") for line in text.splitlines() if line.startswith(start)]
+    if len(lines) != 1:
+        raise InvalidSpec("The explorer opens only studies that it saved. Run others with `learncast`.", field="data")
+    name, _, settings = lines[0]
+    if name != panel.name:
+        raise InvalidSpec(f"The panel {name!r} saved this study. Open it there.", field="data")
+    try:
+        found = panel.state.model_validate_json(settings, strict=True)
+    except ValidationError as error:
+        raise invalid_state(error, panel.state) from error
+    if tables != tomllib.loads(panel.study(found)):
+        raise InvalidSpec("The study was changed after the explorer saved it. Run it with `learncast`.", field="data")
+    return found
+
+
 def description(panel: Panel) -> dict[str, object]:
     """Describe a panel for the page, which builds its controls from it."""
     opening = panel.opening
     return {
-        **{key: getattr(panel, key) for key in ("name", "title", "introduction", "drops")},
+        **{key: getattr(panel, key) for key in ("name", "title", "introduction")},
+        "drops": ", or ".join(filter(None, (panel.drops, "a study that this panel saved (.toml)"))),
         "controls": to_plain([{**vars(one), "default": opening[one.key]} for one in panel.controls]),
         "parts": list(panel.parts),
         "examples": to_plain(panel.examples),

@@ -91,7 +91,7 @@ def application(
 
     routes = [Route("/", page), Route("/api/panels", list_panels), Route("/assets/{name}", asset)]
     for panel in panels:
-        names = [*panel.parts, "study", "table", *(["file"] if panel.open_file is not None else [])]
+        names = [*panel.parts, "study", "table", "file"]
         handlers = {name: _handler(queue, panel, name) for name in names} | {"doing": _progress_handler(panel)}
         routes += [Route(f"/api/{panel.name}/{name}", one, methods=["POST"]) for name, one in handlers.items()]
     checks = Middleware(RequestChecks, hosts=hosts, token=token)
@@ -178,6 +178,18 @@ async def _error_response(_: Request, error: Exception) -> Response:
     return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)
 
 
+def open_window(path: Path, most_bytes: float | None = None) -> Window:
+    """Load a learnability window that can be drawn, in at most this much memory."""
+    from learncast.windows import Window
+
+    with allowing(most_bytes):
+        opened = Window.load(path)
+    with readable(path, kind="a window that can be drawn", error=SchemaMismatch):
+        panel = window_panel(opened)
+        panel.parts["window"](panel.state())
+    return opened
+
+
 def serve(host: str, port: int, window: Path | None, *, browse: bool, most_bytes: float | None = None) -> None:
     """Serve the explorer until Ctrl-C.
 
@@ -192,15 +204,7 @@ def serve(host: str, port: int, window: Path | None, *, browse: bool, most_bytes
     most_bytes : float, optional
         Most memory that the window may take.
     """
-    opened = None
-    if window is not None:
-        from learncast.windows import Window
-
-        with allowing(most_bytes):
-            opened = Window.load(window)
-        with readable(window, kind="a window that can be drawn", error=SchemaMismatch):
-            panel = window_panel(opened)
-            panel.parts["window"](panel.state())
+    opened = None if window is None else open_window(window, most_bytes)
     token = "" if is_loopback(host) else secrets.token_urlsafe(16)
     with _listen(host, port) as listener, closing(JobQueue(workers=True, window=opened)) as queue:
         app = application(opened, (*LOOPBACK, _bracketed(host), *_machine_names(host)), token=token, queue=queue)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 Kind = Literal["line", "steps", "points", "bars", "heat", "band", "contour"]
 #: What a trace stands for, which decides its colour and dash.
 Role = Literal[
-    "theory", "descent", "data", "target", "zero", "best", "pinned", "null", "threshold", "differs", "finish"
+    "theory", "descent", "data", "dashed", "target", "zero", "best", "pinned", "null", "threshold", "differs", "finish"
 ]
 
 
@@ -139,7 +139,8 @@ class Chart:
 
 @dataclass(frozen=True)
 class Overlay:
-    """Traces and arrows that one part of a panel adds to another part's chart."""
+    """Traces, arrows and a caption that one part of a panel adds to another part's chart."""
 
     traces: tuple[Trace, ...] = ()
     arrows: tuple[Arrow, ...] = ()
+    caption: str = ""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -23,6 +24,10 @@ class State(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+OwnState = TypeVar("OwnState", bound=State)
+Result = TypeVar("Result")
+
+
 @dataclass(frozen=True)
 class Control:
     """One control of the page.
@@ -32,7 +37,7 @@ class Control:
     key : str
         Field of the state.
     label, unit, help : str
-    kind : {"range", "choice", "toggle", "numbers", "hidden"}
+    kind : {"range", "choice", "numbers", "hidden"}
         "numbers" is a list that is dragged in a chart; "hidden" has no control of its own.
     default
     least, most, step : float, optional
@@ -51,7 +56,7 @@ class Control:
 
     key: str
     label: str
-    kind: Literal["range", "choice", "toggle", "numbers", "hidden"]
+    kind: Literal["range", "choice", "numbers", "hidden"]
     default: object
     unit: str = "1"
     help: str = ""
@@ -187,6 +192,11 @@ class Panel:
         """The initial state, by field."""
         return {**self.state().model_dump(), **(self.examples[0].changes if self.examples else {})}
 
+    def opened(self, name: str, look: str, changes: Mapping[str, object]) -> Panel:
+        """Return the panel for a person's own data, which begin its examples; the others stay."""
+        others = (replace(one, changes={**self.opening, **one.changes}) for one in self.examples)
+        return replace(self, examples=(Example(name, look, changes), *others))
+
     def state_of(self, example: Example) -> State:
         """Return the state of an example."""
         return self.state.model_validate({**self.opening, **example.changes})
@@ -204,6 +214,37 @@ class Panel:
             controls.append(Control(key, default=info.default, **given))
         groups = [control.group for control in controls]
         return tuple(sorted(controls, key=lambda control: groups.index(control.group)))
+
+
+def remembered(
+    size: int, fields: str = "", *, except_for: str = ""
+) -> Callable[[Callable[[OwnState], Result]], Callable[[OwnState], Result]]:
+    """Cache a function of a state by the fields that it uses; the others have their defaults when it is called.
+
+    Parameters
+    ----------
+    size : int
+        Results that are kept.
+    fields, except_for : str
+        Names of those fields, or of the others, separated by spaces; by default it uses all.
+    """
+
+    def decorate(function: Callable[[OwnState], Result]) -> Callable[[OwnState], Result]:
+        cached = lru_cache(maxsize=size)(function)
+
+        @wraps(function)
+        def called(state: OwnState) -> Result:
+            used = fields.split() or [key for key in type(state).model_fields if key not in except_for.split()]
+            return cached(type(state)().model_copy(update={key: getattr(state, key) for key in used}))
+
+        return called
+
+    return decorate
+
+
+def settings_line(panel: str, state: State) -> str:
+    """Return the comment by which a study that a panel saves holds the panel's settings."""
+    return f"# explorer, {panel}: {state.model_dump_json(exclude_defaults=True)}"
 
 
 def help_texts(name: str) -> dict[str, Any]:

@@ -13,12 +13,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from learncast.display import bracketed_interval, format_count, format_number, plain
-from learncast.results import FORECAST_CLASSES, Steps
-from learncast.theory.assumptions import Assumption, exact
+from learncast.results import Steps
+from learncast.theory.assumptions import Trust
 from learncast.web.chart import Chart, Overlay, Trace
 
 #: Frames of an animation, and positions of the page's time slider.
 FRAMES = 201
+
+
+#: Ends of a 95% interval, if there is one.
+Ends = tuple[float, float] | None
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Reading:
         The text at each frame of the view's clock.
     group : str
         Heading under which the page shows the reading with others.
+    shown : bool
+        Whether the page shows it; otherwise it is only in the table of numbers.
     """
 
     label: str
@@ -52,21 +58,23 @@ class Reading:
     text: str
     frames: tuple[str, ...] | None = None
     group: str = ""
+    shown: bool = True
 
     @classmethod
-    def steps(cls, label: str, value: float, interval: tuple[float, float] | None = None) -> Self:
+    def steps(cls, label: str, value: float, interval: Ends = None, group: str = "") -> Self:
         """Make a reading of descent steps, with their interval if there is one."""
-        return cls(label, value, "steps", format_count(value) + bracketed_interval(interval))
+        return cls(label, value, "steps", format_count(value) + bracketed_interval(interval), group=group)
 
     @classmethod
-    def counted(cls, label: str, steps: Steps) -> Self:
+    def counted(cls, label: str, steps: Steps, *, interval: bool = True, group: str = "") -> Self:
         """Make a reading of reported steps with their outcome: "never", "diverges" or "not within N" if not reached."""
-        return cls(label, steps.value, "steps", steps.count + bracketed_interval(steps.interval))
+        ends = bracketed_interval(steps.interval) if interval else ""
+        return cls(label, steps.value, "steps", steps.count + ends, group=group)
 
     @classmethod
-    def flow(cls, label: str, value: float, interval: tuple[float, float] | None = None, unit: str = "steps") -> Self:
-        """Make a reading of flow steps, with their interval if there is one."""
-        return cls(f"{label} (flow)", value, unit, format_number(value) + bracketed_interval(interval))
+    def flow(cls, label: str, value: float, group: str = "") -> Self:
+        """Make a reading of flow steps."""
+        return cls(f"{label} (flow)", value, "steps", format_number(value), group=group)
 
 
 @dataclass(frozen=True)
@@ -77,9 +85,9 @@ class Clock:
     unit: str
 
     @classmethod
-    def until(cls, last: float, unit: str = "steps") -> Self:
-        """Make a clock with evenly spaced frames from 0 to `last`."""
-        return cls(np.linspace(0.0, last, FRAMES), unit)
+    def until(cls, last: float) -> Self:
+        """Make a clock with evenly spaced frames from 0 to step `last`."""
+        return cls(np.linspace(0.0, last, FRAMES), "steps")
 
 
 @dataclass(frozen=True)
@@ -126,22 +134,12 @@ class Diagram:
         return cls(caption, (("input", 1), ("unit", 1), ("output", 1)), edges, strengths)
 
 
-@dataclass(frozen=True)
-class ValidityReport:
-    """The class of a forecast and the conditions that were measured for it.
-
-    Attributes
-    ----------
-    kind : str
-        A key of `learncast.results.FORECAST_CLASSES`.
-    sentence : str
-        What that class promises.
-    rows : tuple of (condition, measured, allowed, holds, explanation)
-    """
-
-    kind: str
-    sentence: str
-    rows: tuple[tuple[str, float, float, bool, str], ...] = ()
+#: What to change on the page if a condition fails.
+_ADVICE = {
+    "stable_learning_rate": "Lower the learning rate.",
+    "balanced_weights": "Choose balanced layers.",
+    "aligned_start": "Choose other initial weights.",
+}
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,8 @@ class View:
     Attributes
     ----------
     charts : tuple of Chart
-    validity : ValidityReport, optional
+    trust : Trust, optional
+        How far the part can be trusted; a failed condition is a warning before the notes.
     readings : tuple of Reading
     notes : tuple of Note
     text : str
@@ -167,7 +166,7 @@ class View:
     """
 
     charts: tuple[Chart, ...] = ()
-    validity: ValidityReport | None = None
+    trust: Trust | None = None
     readings: tuple[Reading, ...] = ()
     notes: tuple[Note, ...] = ()
     text: str = ""
@@ -177,39 +176,21 @@ class View:
     diagram: Diagram | None = None
     overlays: Mapping[str, Overlay] = field(default_factory=dict)
 
-
-def validity_report(kind: str, assumptions: Iterable[Assumption] = ()) -> ValidityReport:
-    """Describe how far a forecast can be trusted.
-
-    Parameters
-    ----------
-    kind : str
-        Class of the forecast. It becomes "outside" if a binding condition fails, unless it is "measured".
-    assumptions : iterable of Assumption
-        Measured conditions of a solution, curriculum or plan.
-    """
-    measured = tuple(assumptions)
-    promised = kind if kind == "measured" or exact(measured) else "outside"
-    return ValidityReport(promised, FORECAST_CLASSES[promised], tuple(map(_row, measured)))
+    @property
+    def every_note(self) -> tuple[Note, ...]:
+        """A warning for each binding condition that fails, and the notes."""
+        failed = self.trust.failed if self.trust else ()
+        texts = (f"Outside the theory: {a.failure} {_ADVICE.get(a.name, '')}".rstrip() for a in failed)
+        return (*(Note(text, "warning") for text in texts), *self.notes)
 
 
-def _row(a: Assumption) -> tuple[str, float, float, bool, str]:
-    explanation = a.condition.requires if a.holds else a.condition.otherwise
-    return a.name.replace("_", " "), float(a.measured), a.allowed, a.holds, explanation
-
-
-#: What to change on the page if a condition fails.
-_ADVICE = {
-    "stable_learning_rate": "Lower the learning rate.",
-    "balanced_weights": "Choose balanced layers.",
-    "aligned_start": "Choose other initial weights.",
-}
-
-
-def condition_warnings(assumptions: Iterable[Assumption]) -> tuple[Note, ...]:
-    """Return a warning for each binding condition that fails."""
-    failed = (a for a in assumptions if a.condition.binding and not a.holds)
-    return tuple(Note(f"Outside the theory: {a.failure} {_ADVICE.get(a.name, '')}".rstrip(), "warning") for a in failed)
+def _validity(trust: Trust) -> dict[str, object]:
+    """Return the class of a forecast, what it promises, and name, sizes, verdict and meaning of every condition."""
+    rows = [
+        (a.name.replace("_", " "), float(a.measured), a.allowed, a.holds,
+         a.condition.requires if a.holds else a.condition.otherwise) for a in trust.assumptions
+    ]  # fmt: skip
+    return {"kind": trust.forecast_class, "sentence": trust.standing[1], "rows": rows}
 
 
 def to_plain(value: object) -> object:
@@ -217,6 +198,9 @@ def to_plain(value: object) -> object:
 
     Numeric arrays become base64 of their bytes, which keeps every bit and is fast for large grids.
     """
+    if isinstance(value, View):
+        trust = {"validity": value.trust and _validity(value.trust), "notes": value.every_note}
+        value = {key: part for key, part in vars(value).items() if key != "trust"} | trust
     return plain(value, _packed)
 
 

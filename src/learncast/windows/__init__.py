@@ -1,4 +1,4 @@
-"""How far back a trained recurrent model can learn, from N sequences, with its optimiser.
+"""How far back the gradient of a trained recurrent model carries a signal that N sequences show.
 
 `window` diagnoses a model and `evolution` its checkpoints; `Measurement`, `DetectionRule` and `Batching` hold their
 options. The packages below are `layers` (gates and derivatives of a layer), `transport` (how far gradients are carried

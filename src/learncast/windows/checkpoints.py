@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn, optim
 
 from learncast._core.errors import InvalidSpec, SchemaMismatch
-from learncast._core.limits import readable
+from learncast._core.limits import natural_key, readable
 from learncast._core.progress import Progress, noticed, silent, within
 from learncast.display import Reported
 from learncast.results import STEPS, Provenance, Result, described, spec_hash
@@ -161,12 +161,7 @@ def in_order(paths: Sequence[Path]) -> tuple[list[Path], list[int], str]:
         numbers = {int(one[1]): path for one, path in zip(matches, paths, strict=True) if one}
         if len(numbers) == len(paths):
             return [numbers[k] for k in sorted(numbers)], sorted(numbers), counted
-    return sorted(paths, key=_natural_key), list(range(1, len(paths) + 1)), "place among the files' names"
-
-
-def _natural_key(path: Path) -> list[str | int]:
-    """A sort key that puts run2 before run10: alternating words and numbers."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(path))]
+    return sorted(paths, key=natural_key), list(range(1, len(paths) + 1)), "place among the files' names"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,4 +1,4 @@
-"""The diagnosis of a trained recurrent model: how far back it can learn, and from how many sequences."""
+"""The diagnosis of a trained recurrent model: how far back its gradient carries a signal that N sequences show."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def window(
     batching: Batching | None = None,
     progress: Progress = silent,
 ) -> Window:
-    """How many steps back a model can learn, from how many sequences, with its optimiser.
+    """How far back the gradient of a model carries a signal, by number of sequences.
+
+    A signal is necessary for learning from that far back, not sufficient: training may still not reach it.
 
     Parameters
     ----------

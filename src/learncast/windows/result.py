@@ -13,7 +13,7 @@ import xarray as xr
 from learncast._core.errors import InvalidSpec, SchemaMismatch
 from learncast._core.limits import readable
 from learncast._core.validation import one_of
-from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table
+from learncast.display import Columns, Displayable, HtmlRepr, Plot, Reported, Table
 from learncast.results import Result
 from learncast.theory.assumptions import Assumption, Trust, read_conditions, worst
 from learncast.windows.detection.detection import NOISES
@@ -45,45 +45,18 @@ DECAYS = {
     "tempered": "as a power of the lag with an exponential end",
     "logarithmic": "with the logarithm of the lag",
 }
+#: Part of the summary: which window predicts training, by the claims that were tested on trained networks.
+_PREDICTS = (
+    "a training step meets the noise of the whole gradient, but no test on trained networks shows that either number "
+    "predicts how far training reaches"
+)
 #: Relative round-off of an envelope whose weights are in single precision.
 _ROUND_OFF = 1e-6
-#: Variables of every layer by their dimensions: numbers and text.
-_NUMBERS = {
-    ("lag",): "envelope envelope_gate envelope_optimizer signal score tail_index scale envelope_fit",
-    ("lag", "side"): "signal_interval tail_index_interval scale_interval",
-    ("noise", "lag"): "required_sequences",
-    ("noise", "sample_size"): "window contiguous_window null_window",
-    ("unit",): "time_scale",
-    (): "critical_score threshold reach contiguous_reach reach_of_fourfold total_scale total_tail_index "
-    "decay_amplitude decay_rate decay_exponent decay_r_squared",
-}
-_TEXT = {("lag",): "status", (): "decay_kind decay_status decay_implication"}
-
-
-def _check_variables(dataset: xr.Dataset) -> None:
-    """Raise ValueError or KeyError unless a stored window has all variables, with their dimensions and types."""
-    for kinds, table in (("biuf", _NUMBERS), ("U", _TEXT)):
-        for dims, names in table.items():
-            for name in names.split():
-                values = dataset[name]
-                if values.dims != ("layer", *dims) or values.dtype.kind not in kinds or 0 in values.shape:
-                    raise ValueError(f"{name} over {values.dims} of type {values.dtype}")
-    for name in ("method", "signs", "optimizer"):
-        if not isinstance(dataset.attrs[name], str):
-            raise ValueError(f"{name} = {dataset.attrs[name]!r}")
-    if dataset["sequences"].ndim or not 1 <= int(dataset["sequences"]) <= 10**9:
-        raise ValueError(f"sequences = {dataset['sequences'].values}")
-    for name, least in (("lag", 1), ("sample_size", 1), ("layer", 0)):
-        labels = dataset[name].values
-        if labels.dtype.kind not in "iu" or (labels < least).any() or (labels[1:] <= labels[:-1]).any():
-            raise ValueError(f"{name} does not increase")
-    if [*dataset["layer"].values] != [*range(dataset.sizes["layer"])] or [*dataset["noise"].values] != [*NOISES]:
-        raise ValueError("other layers or noises")
 
 
 def summary(layer: xr.Dataset) -> str:
     """Summarise one layer of a `Window` in words."""
-    parts = [_reach(layer), _task(layer), _more_data(layer), _decay(layer), _exact(layer), _optimizer(layer)]
+    parts = [_reach(layer), _PREDICTS, _task(layer), _more_data(layer), _decay(layer), _exact(layer), _optimizer(layer)]
     text = " ".join(f"{part[0].upper()}{part[1:]}." for part in parts if part)
     return f"{text}{_warning(layer)}"
 
@@ -97,19 +70,31 @@ def _reach(layer: xr.Dataset) -> str:
     n, cell = int(layer["sequences"]), CELLS.get(str(layer.attrs.get("cell")), "model")
     reach, longest = float(layer["reach"]), int(layer["lag"][-1])
     if math.isnan(reach):
-        return f"{n:,} sequences are too few to estimate how far back this {cell} can learn"
+        return f"{n:,} sequences are too few to estimate how far back the gradient of this {cell} has a signal"
     if reach == 0:
         return f"with {n:,} sequences this {cell} shows no gradient signal above the noise at any lag up to {longest}"
     gap = float(layer["contiguous_reach"])
     broken = "" if gap == reach else f" (at every lag up to {gap:g})" if gap else " (though not at every lag below)"
     most = ", the longest lag measured" if reach == longest else ""
-    return f"with {n:,} sequences this {cell} can learn up to {reach:g} steps back{most}{broken}"
+    lags = f"has a detectable signal at lags up to {reach:g}{most}{broken}"
+    total = f"above the noise of the whole gradient: {_total_reach(layer)}"
+    return f"with {n:,} sequences the gradient of this {cell} {lags}; {total}"
+
+
+def _total_reach(layer: xr.Dataset) -> str:
+    """Window above the noise of the whole gradient at the diagnosed number of sequences, or the largest below it."""
+    sizes = layer["sample_size"].values
+    below = sizes[sizes <= int(layer["sequences"])]
+    if not len(below):
+        return "unknown"
+    total = float(layer["window"].sel(noise="total", sample_size=below[-1]))
+    return "unknown" if math.isnan(total) else "none" if total == 0 else f"up to {total:g}"
 
 
 def _task(layer: xr.Dataset) -> str:
     """Say which lags are due to the task, if a control was measured."""
     if "attributable_reach" not in layer:
-        return ""
+        return "lags that are due to the task are found with control = true" if float(layer["reach"]) > 0 else ""
     own = float(layer["attributable_reach"])
     return f"the task explains lags up to {own:g}" if own else "no lag is due to the task"
 
@@ -158,7 +143,9 @@ def _warning(layer: xr.Dataset) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Window(Result, Reported, Displayable):
-    """How far back a trained recurrent model can learn, per layer, and from how many sequences.
+    """How far back the gradient of a trained recurrent model carries a signal, by layer and number of sequences.
+
+    A signal is necessary for learning from that far back, not sufficient.
 
     Attributes
     ----------
@@ -190,7 +177,6 @@ class Window(Result, Reported, Displayable):
         """Read a file that `save` wrote; raise an error for any other, or if its numbers exceed `most_bytes`."""
         window = super().load(path, most_bytes=most_bytes)
         with readable(Path(path), kind="a complete window", error=SchemaMismatch):
-            _check_variables(window.dataset)
             for layer in range(window.layers):
                 summary(window.dataset.sel(layer=layer)), window.validity(layer)
         return window
@@ -211,7 +197,7 @@ class Window(Result, Reported, Displayable):
         return str(self.dataset.attrs["method"])
 
     def windows(self, layer: int = 0, *, noise: str = "per_lag", contiguous: bool = False) -> dict[int, float]:
-        """Longest learnable lag by number of sequences; nan is unknown.
+        """Longest lag with a detectable signal by number of sequences; nan is unknown.
 
         For more sequences than were diagnosed it is a lower bound: they may reveal signals that are not significant
         here.
@@ -254,20 +240,27 @@ class Window(Result, Reported, Displayable):
         return Trust(worst(self.validity(layer) for layer in range(self.layers)), "measured")
 
     def table(self, layer: int = 0) -> Table:
-        """Longest learnable lag by number of sequences."""
+        """Longest lag with a detectable signal by number of sequences."""
         of = f" of layer {layer}" if self.layers > 1 else ""
-        columns = {
-            "window": self.windows(layer),
-            "without gaps": self.windows(layer, contiguous=True),
-            "against all noise": self.windows(layer, noise="total"),
+        longest = {
+            "own noise": self.windows(layer),
+            "own, without gaps": self.windows(layer, contiguous=True),
+            "whole gradient": self.windows(layer, noise="total"),
             "no signal (95%)": self.null_windows(layer),
         }
-        rows = [
-            (f"{n:,}", *("unknown" if math.isnan(one[n]) else f"{one[n]:.0f}" for one in columns.values()))
-            for n in columns["window"]
+        columns: Columns = {
+            "sequences": (longest["own noise"], "{:,}".format),
+            **{
+                name: (one.values(), lambda lag: "unknown" if math.isnan(lag) else f"{lag:.0f}")
+                for name, one in longest.items()
+            },
+        }
+        notes = [
+            "Against the noise of its own lag, without gaps (every shorter lag too), and against the noise of the "
+            "whole gradient; the last column is what 95% of data without a signal do not exceed.",
+            f"Windows of more than {self.sequences:,} sequences are lower bounds.",
         ]
-        note = f"Windows of more than {self.sequences:,} sequences are lower bounds."
-        return Table(f"Longest learnable lag{of}", ("sequences", *columns), rows, [note])
+        return Table.of(f"Longest lag with a detectable signal{of}", columns, notes)
 
     def _html_repr(self) -> HtmlRepr:
         tables = [self.table(layer) for layer in range(self.layers)]
@@ -275,7 +268,12 @@ class Window(Result, Reported, Displayable):
 
     def _plot(self) -> Plot:
         """Picture of the first layer; `figures.window_curve` draws any layer."""
-        return Plot.of("window_curve", self.dataset.sel(layer=0), title=f"Window ({self.method} method)")
+        return Plot.of("window_curve", self.dataset.sel(layer=0), title=self.picture_title)
+
+    @property
+    def picture_title(self) -> str:
+        """Title of a picture, which says if the published rule of detection was followed."""
+        return "Window by the published rule" if self.method == "paper" else "Window"
 
     @property
     def summary(self) -> str:
@@ -293,3 +291,7 @@ class Window(Result, Reported, Displayable):
             f"<Window by the {self.method} method: {layers}{self.sequences:,} sequences, lags {lags[0]} to {lags[-1]}, "
             f"signal at {detected} of {len(lags)}, window {float(first['reach']):g} steps; {health}>"
         )
+
+
+def _lag(lag: float) -> str:
+    return "unknown" if math.isnan(lag) else f"{lag:.0f}"

@@ -87,7 +87,7 @@ def test_advice_says_what_it_is(advice):
     assert advice.forecast_class == "surrogate"
     assert advice.warnings == ()
     assert "\n" not in advice.summary
-    assert list(advice.lines) == ["do", "rate", "help", "cost", "expect"]
+    assert list(advice.lines) == ["do", "goal", "rate", "help", "cost", "expect"]
     assert {v.name for v in advice.validity} == set(CONDITIONS)
     assert advice.pilot_steps == 0
     assert advice.learning_rate == advice.dataset.attrs["given_rate"] == 0.3

@@ -247,13 +247,23 @@ def test_a_portrait_draws_mesh_contour_lines_and_colour_bar(target, network, ax)
     assert set(colours) == {COLOURS[7], OWN}  # the singular stop and the target's value
     [own] = [line for line in ax.get_lines() if line.get_color() == OWN]
     assert list(own.get_ydata()) == [1.0, 1.0]
-    [singular] = [line for line in ax.get_lines() if line.get_color() == COLOURS[7]]
+    singular, star = (line for line in ax.get_lines() if line.get_color() == COLOURS[7])
     finite = np.isfinite(singular.get_xdata().astype(float))
     np.testing.assert_allclose(singular.get_xdata()[finite], 1 / values[finite])
+    saved, point = dataset["saved_descent_steps"], (*star.get_xdata(), *star.get_ydata())
+    assert float(saved.sel(accuracy=point[0], target_strength=point[1])) == float(saved.max())
     [bar] = [other for other in ax.figure.axes if other is not ax]
     assert bar.get_ylabel() == "steps saved (two scales)"
-    assert sorted(legend(ax)) == ["breaks even", "target's optimum", "target's own value"]
+    assert sorted(legend(ax)) == ["breaks even", "saves most", "target's optimum", "target's own value"]
     xr.testing.assert_identical(dataset, before)
+
+
+def test_values_that_are_even_in_their_logarithm_are_drawn_so(target, network, ax):
+    grid = {"vary": "target_strength", "values": np.geomspace(0.25, 4.0, 9), "accuracies": [0.3, 0.6, 0.9]}
+    figures.portrait(lc.phase(target, network, **grid, learning_rate=RATE), ax)
+    assert ax.get_yscale() == "log"
+    rows = np.unique(mesh_of(ax).get_coordinates()[..., 1])
+    np.testing.assert_allclose(np.diff(np.log(rows)), np.log(2) / 2)
 
 
 def test_the_break_even_line_follows_a_curve_on_a_fine_grid(ax):

@@ -87,11 +87,12 @@ def test_a_network_without_recurrence_needs_one_step():
     assert caught.value.field == "task"
 
 
-def test_all_layers_learn():
+def test_only_layers_of_the_network_learn():
     task = lc.tasks.static([[1.0]])
-    with pytest.raises(lc.InvalidSpec) as caught:
-        lc.forecast(task, lc.Deep.random(1, (2, 2), 1, scale=0.1), lc.Training(1e-2, learn=("layer1", "layer2")))
-    assert caught.value.field == "learn"
+    for learn in (("layer1", "layer4"), ("first",), ()):
+        with pytest.raises(lc.InvalidSpec) as caught:
+            lc.forecast(task, lc.Deep.random(1, (2, 2), 1, scale=0.1), lc.Training(1e-2, learn=learn))
+        assert caught.value.field == "learn"
 
 
 def test_two_hashes_agree_only_for_the_same_weights_and_recurrence():
@@ -100,16 +101,19 @@ def test_two_hashes_agree_only_for_the_same_weights_and_recurrence():
     assert len({one.hash, lc.Deep(one.weights, 0.9).hash, lc.Deep.random(2, (3,), 2, scale=0.1, rng=1).hash}) == 3
 
 
+@pytest.mark.parametrize("learn", [None, ("layer1",), ("layer2", "layer3"), ("layer1", "layer3")])
 @pytest.mark.parametrize("steps", [1, 3])
-def test_torch_training_is_the_descent_that_is_forecast(steps):
+def test_torch_training_is_the_descent_that_is_forecast(steps, learn):
     x, y = trials(np.random.default_rng(1), steps)
-    task = lc.Task.from_samples(x, y)
+    task, training = lc.Task.from_samples(x, y), lc.Training(0.02, learn=learn)
     network = lc.Deep.random(3, (4, 3), 2, scale=0.5, recurrence=None if steps == 1 else 0.9, rng=2)
-    forecast = lc.forecast(task, network, learning_rate=0.02, goal=lc.Explained(0.9))
-    run = lc.training.train(task, network, lc.Training(0.02), goal=lc.Explained(0.9))
+    forecast = lc.forecast(task, network, training, goal=lc.Explained(0.9))
+    run = lc.training.train(task, network, training, goal=lc.Explained(0.9))
     assert run.steps == forecast.steps.descent
-    curve = lc.descend(task, network, learning_rate=0.02, steps=int(run.steps))
-    np.testing.assert_allclose(run.network.function, curve.network_at(run.steps).function, atol=1e-9)
+    curve = lc.descend(task, network, training, steps=int(run.steps))
+    for name, w in curve.network_at(run.steps).named_weights.items():
+        np.testing.assert_allclose(run.network.named_weights[name], w, atol=1e-9)
+        assert np.array_equal(w, network.named_weights[name]) == (learn is not None and name not in learn)
     assert float(run.dataset["loss"][-1]) == pytest.approx(curve.loss[-1], abs=1e-9)
 
 
@@ -129,13 +133,22 @@ def test_a_phase_portrait_and_forgetting_are_those_of_the_stages():
     np.testing.assert_allclose(forgotten.losses().values[:, 0], losses, rtol=1e-9)
 
 
-@pytest.mark.parametrize("start", ["aligned", "balanced", "random"])
-def test_a_study_gives_the_forecast_of_python(tmp_path, start):
+@pytest.mark.parametrize(
+    ("start", "learn"),
+    [
+        ("aligned", None),
+        ("balanced", None),
+        ("random", None),
+        ("random", ("layer1", "layer3")),
+        ("aligned", ("layer2",)),
+    ],
+)
+def test_a_study_gives_the_forecast_of_python(tmp_path, start, learn):
     file = tmp_path / "deep.toml"
     file.write_text(
         "[target]\nfamily = 'static'\ncross_correlation = [[1.0, 0.0], [0.0, 0.5], [0.0, 0.1]]\n"
         f"[network]\nkind = 'deep'\nlayers = 4\nhidden_size = [3, 2, 4]\nstart = '{start}'\nscale = 0.6\nseed = 3\n"
-        "[training]\nlearning_rate = 0.02\naccuracy = 0.9\n"
+        "[training]\nlearning_rate = 0.02\naccuracy = 0.9\n" + ("" if learn is None else f"learn = {list(learn)}\n")
     )
     from learncast.study import Study
 
@@ -148,4 +161,7 @@ def test_a_study_gives_the_forecast_of_python(tmp_path, start):
     )
     assert study.network.hash == network.hash
     found = lc.forecast(task, study.network, study.training, study.goal).steps.descent
-    assert found == lc.forecast(task, network, learning_rate=0.02, goal=0.9).steps.descent
+    training = lc.Training(0.02, learn=learn)
+    assert found == lc.forecast(task, network, training, goal=0.9).steps.descent
+    run = lc.descend(task, network, training, goal=0.9)
+    assert found == run.steps

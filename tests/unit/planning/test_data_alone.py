@@ -51,6 +51,100 @@ def test_steps_of_data_alone_are_those_of_plain_descent_on_the_trials(steps):
     assert lc.forecast((x, y), network, goal=0.95, learning_rate=found.learning_rate).steps == found.steps
 
 
+def with_torch(x, y):
+    torch = pytest.importorskip("torch")
+    return torch, torch.tensor(x), torch.tensor(y)
+
+
+def test_tensors_datasets_and_loaders_give_the_steps_of_arrays():
+    x, y = recording(steps=1)
+    torch, a, b = with_torch(x, y)
+    trials = torch.utils.data.TensorDataset(a, b)
+    wanted = lc.forecast(x, y).steps
+    assert lc.forecast(a, b).steps == lc.forecast(x, b).steps == wanted
+    assert lc.forecast(a, b[:, 0]).steps == lc.forecast(x, y[:, 0]).steps
+    batches = iter([(x[:30], y[:30]), (x[30:], y[30:])])
+    for data in (trials, torch.utils.data.DataLoader(trials, batch_size=16), batches):
+        assert lc.forecast(data).steps.descent == pytest.approx(wanted.descent, abs=1)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda pair, **how: lc.descend(pair, **how),
+        lambda pair, **how: lc.forget([pair], steps=[1], **how),
+        lambda pair, **how: lc.follow([lc.Stage(pair, steps=1)], **how),
+        lambda pair, **how: lc.plan(pair, [pair], **how),
+    ],
+)
+def test_trials_that_are_not_a_task_are_refused(question):
+    network = lc.TwoLayer.random(5, 4, 2, scale=0.1, rng=0)
+    with pytest.raises(lc.InvalidSpec) as refusal:
+        question(recording(steps=1), network=network, learning_rate=0.01)
+    assert refusal.value.field in ("task", "target")
+
+
+def test_the_default_goal_of_recordings_is_the_same_in_every_interface(tmp_path, capsys):
+    x, y = recording()
+    task = lc.Task.from_samples(x, y)
+    network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=5, task=task)
+    how = {"learning_rate": 1e-3}
+    wanted = lc.forecast((x, y), network, **how).steps
+    assert wanted == lc.forecast(task, network, goal=lc.Explained(0.95), **how).steps
+    assert lc.forecast(task, network, **how).steps == wanted
+    assert lc.plan(task, [], network, terms=lc.Terms(max_stages=1), **how).direct == wanted
+    np.savez(tmp_path / "mine.npz", inputs=x, targets=y)
+    text = "[network]\nrecurrence = 0.9\ninitial = 0.1\nhidden_size = 5\n[training]\nlearning_rate = 1e-3\n"
+    (tmp_path / "mine.toml").write_text(f'{text}[target]\ndata = "mine.npz"\n')
+    app(["forecast", str(tmp_path / "mine.toml"), "--json"], standalone_mode=False)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["explained"], found["descent_steps"]) == (0.95, wanted.descent)
+    family, small = lc.tasks.integration(steps=5), lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=5)
+    assert lc.plan(family, [], small, terms=lc.Terms(max_stages=1), **how).goal == lc.Accuracy(0.99)
+
+
+@pytest.mark.parametrize("zero", ["inputs", "targets", "both"])
+def test_data_of_zeros_have_nothing_to_learn(zero):
+    x, y = recording()
+    found = lc.forecast(x * (zero == "targets"), y * (zero == "inputs"))
+    assert (found.steps.descent, found.steps.status.name, found.steps.interval) == (0.0, "ok", None)
+
+
+@pytest.mark.parametrize("goal", [1.0, lc.Accuracy(1), lc.Explained(1)])
+def test_a_goal_that_descent_only_approaches_is_refused_by_every_question(goal):
+    x, y = recording()
+    task, family = lc.Task.from_samples(x, y), lc.tasks.integration(steps=5)
+    network, small = default_network(task), lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    questions = [
+        lambda: lc.forecast(x, y, goal=goal),
+        lambda: lc.forecast(task, network, goal=goal, learning_rate=1e-3),
+        lambda: lc.forecast(family, small, goal=goal, learning_rate=1e-3),
+        lambda: lc.plan(task, [], network, learning_rate=1e-3, terms=lc.Terms(goal, max_stages=1)),
+    ]
+    for ask in questions:
+        with pytest.raises(lc.InvalidSpec) as caught:
+            ask()
+        assert caught.value.field == "goal"
+
+
+@pytest.mark.parametrize("part", ["inputs", "targets"])
+@pytest.mark.parametrize("unit", [1e-200, 1e-100, 1e100, 1e200])
+def test_units_beyond_the_range_of_statistics_are_refused_by_name(part, unit):
+    x, y = recording()
+    scaled = {"inputs": x, "targets": y} | {part: unit * (x if part == "inputs" else y)}
+    with pytest.raises(lc.InvalidSpec) as caught:
+        lc.forecast(scaled["inputs"], scaled["targets"])
+    assert caught.value.field == part
+
+
+@pytest.mark.parametrize("unit", [1e-18, 1e18])
+def test_steps_do_not_depend_on_the_unit_of_inputs_and_targets(unit):
+    x, y = recording()
+    network = default_network(lc.Task.from_samples(x, y))
+    wanted = lc.forecast((x, y), network, learning_rate=1e-3).steps.descent
+    assert lc.forecast((unit * x, unit * y), network, learning_rate=1e-3 / unit**2).steps.descent == wanted
+
+
 def test_the_largest_safe_rate_settles_and_a_few_times_it_does_not():
     x, y = recording()
     found = lc.forecast(x, y)
@@ -121,7 +215,7 @@ def test_the_effect_of_biases_is_that_of_plain_descent_without_them(steps, tmp_p
     y = y + 3
     found = lc.forecast(x, y, bias=True)
     first, second = found.method.network.maps
-    network = found.method.network.with_maps(first[:, :-1], second)
+    network = found.method.network.with_layers(first[:, :-1], second)
     assert found.without_bias.steps.descent == plain_steps(x, y, network, found.learning_rate, 0.95)
     memory = 0.0 if steps == 1 else network.scalar_recurrence
     pooled = np.einsum("ptc,t->pc", x.reshape(80, steps, 5), memory ** np.arange(steps)[::-1])

@@ -154,7 +154,8 @@ def test_a_forecast_is_saved_as_labelled_numbers(target, stronger, network, tmp_
 
 
 def test_unusable_curricula_are_refused(target, network):
-    assert_refused(lambda: follow([], network, learning_rate=RATE), "stages")
+    for none in ([], [target], [Stage(target, goal=0.9), target]):
+        assert_refused(lambda none=none: follow(none, network, learning_rate=RATE), "stages")
     stages = [Stage(target, goal=0.9)]
     assert_refused(lambda: follow(stages, network, learning_rate=-1.0), "learning_rate")
     assert_refused(lambda: follow(stages, network), "learning_rate")
@@ -409,3 +410,30 @@ def test_steps_too_short_to_change_a_weight_are_not_divergence(target, network):
     assert steps.status is Status.ok
     assert np.isnan(steps.descent)
     assert steps.flow * rate == pytest.approx(usual.flow * RATE, rel=CLOSE)
+
+
+@pytest.mark.parametrize(("rate", "steps"), [(1e-3, 250), (1e-2, 26), (2e-2, 12)])
+def test_the_accuracy_after_given_steps_is_that_of_plain_descent(rate, steps):
+    target = lc.tasks.integration(steps=20)
+    strong = target.varied(target_strength=1.5).renamed("strong")
+    network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=16)
+    found = lc.follow([lc.Stage(strong, steps=steps), lc.Stage(target, 0.99)], network, learning_rate=rate)
+    kept = 0.96 ** np.arange(20)
+    power, cross = (kept**2).sum(), 1.5 * kept.sum()
+    first, second = network.input_weights.copy(), network.output_weights.copy()
+    for _ in range(steps):
+        slope = (second @ first) * power - cross
+        first, second = first - rate * second.T @ slope, second - rate * slope @ first.T
+    assert found.stages[0].accuracy == pytest.approx((second @ first).item() * power / cross, rel=1e-9)
+
+
+@pytest.mark.parametrize("limits", [{"most_accuracy": 0.3}, {"least_accuracy": 0.6, "most_accuracy": 0.64}])
+def test_a_stage_of_a_plan_ends_within_its_limits(limits):
+    target = lc.tasks.integration(steps=20)
+    strong = target.varied(target_strength=1.5).renamed("strong")
+    network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=16)
+    plan = lc.plan(target, [strong], network, learning_rate=1e-2, terms=lc.Terms(**limits))
+    goal = plan.best.requested[0].goal
+    assert limits.get("least_accuracy", 0.0) <= goal.value <= limits["most_accuracy"]
+    followed = lc.follow(plan.best.requested, network, learning_rate=1e-2)
+    assert followed.steps.descent == plan.total

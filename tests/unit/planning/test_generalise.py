@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ import scipy
 
 import learncast as lc
 from learncast.planning import DependentTrials, Folds, Generalisation
-from learncast.planning.generalise.curve import best_stop, stop_grid
+from learncast.planning.generalise.curve import best_stop, loss_factor, stop_grid
 from learncast.planning.generalise.folds import mean_error
 
 RATE = 0.02
@@ -51,6 +51,15 @@ def train(net, x, y, steps):
 
 def trial_losses(maps, x, y):
     return ((np.einsum("smn,pn->spm", maps, x) - y) ** 2).sum(axis=2) / 2
+
+
+def test_the_interval_of_a_loss_near_zero_stays_within_reach():
+    x, y, _ = drawn(42, seed=1)
+    y = x @ np.linalg.lstsq(x, y, rcond=None)[0]  # without noise
+    g = lc.generalise(task_of(x, y), network(), learning_rate=RATE, most_steps=400)
+    assert g.loss_interval[0] < g.loss < g.loss_interval[1] < g.values("zero_loss")
+    for ratio, factor in ((0.5, np.exp(0.98)), (1.0, np.exp(1.96)), (30.0, (30 * np.e) ** 1.96)):
+        assert loss_factor(ratio) == pytest.approx(factor)
 
 
 @pytest.mark.equation("generalise Eq. (3)")
@@ -105,7 +114,7 @@ def test_intervals_are_those_of_the_formulas_on_plain_training(seed):
     np.testing.assert_allclose(g.loss_interval, L * np.exp(np.array([-1, 1]) * 1.96 * error / L), rtol=1e-8)
     spread = (by_trial[grid] - by_trial[K]).std(axis=1, ddof=1) / math.sqrt(P)
     alike = np.flatnonzero(whole[grid] - L <= 1.96 * spread)
-    low, high = max(alike.min() - 1, 0), min(alike.max() + 1, len(grid) - 1)
+    low, high = max(alike.min() - 1, min(alike.min(), 1)), min(alike.max() + 1, len(grid) - 1)
     assert g.stop_set == (grid[low], grid[high])
     logs = np.log(without[:, -1] / best)
     least = math.sqrt((k - 1) / k * ((logs - logs.mean()) ** 2).sum()) * scipy.stats.t.ppf(0.975, k - 1) / 1.96
@@ -277,6 +286,19 @@ def test_modes_above_the_edge_are_signal():
     assert g.modes["signal"].values.tolist() == [True, False, False]
     assert float(g.modes["strength"][0]) == pytest.approx(2.0, rel=0.15)
     assert 0 < float(g.modes["learned"][0]) < g.stop
+
+
+def test_a_mode_without_strength_has_no_step_at_which_it_is_learned():
+    x, y, _ = drawn(200, 10, 3)
+    labels = y.argmax(axis=1)
+    g = lc.generalise(
+        lc.Task.from_samples(x[:, np.newaxis], labels, classes=3, centre=True),
+        network(10, 3),
+        learning_rate=RATE,
+        most_steps=2000,
+    )
+    assert float(g.modes["strength"][2]) == pytest.approx(0, abs=1e-10)  # labels sum to one
+    assert np.isfinite(g.modes["learned"].values).tolist() == [True, True, False]
 
 
 # More trials
@@ -455,6 +477,17 @@ def test_one_layer_pretraining_is_worth_the_trials_of_the_formula():
     assert error < 0.05 * second.mean()
 
 
+def test_an_untrained_network_is_not_called_as_good_as_the_best_stop():
+    rng = np.random.default_rng(2)
+    x = rng.poisson(2.0, (40, 10, 5)).astype(float)
+    y = x[:, :, :1].sum(1) * 0.2 + rng.normal(size=(40, 1))
+    net = lc.LinearRNN.random(5, 64, 1, scale="torch", recurrence=0.9)
+    rate = lc.forecast(x, y).safe_rate.largest / 2
+    found = lc.generalise(lc.Task.from_samples(x, y), net, learning_rate=rate)
+    assert found.dataset["held_out"].values[0] > 5 * found.loss
+    assert found.stop_set[0] == 1  # the first stop of the grid that passes the test
+
+
 def test_a_plan_for_the_held_out_loss_trains_the_task_that_is_sure_to_help():
     x, y, teacher = drawn(60, 12, 3, noise=1.5, seed=2)
     net = lc.TwoLayer.balanced(12, 8, 3, scale=0.05, rng=np.random.default_rng(0))
@@ -473,11 +506,13 @@ def test_a_plan_for_the_held_out_loss_trains_the_task_that_is_sure_to_help():
     assert replace(plan, after=(unsure,)).chosen is plan.held_out
 
 
-def test_only_the_loss_of_given_test_trials_is_called_exact():
-    rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((40, 4, 3)), rng.standard_normal((40, 2))
-    task, net = lc.Task.from_samples(x, y), lc.LinearRNN.random(3, 4, 2, rng=0, recurrence=0.5)
-    how = {"learning_rate": 0.01, "most_steps": 20}
-    assert lc.generalise(task, net, **how).trust.forecast_class == "estimated"
-    test = lc.Task.from_samples(x[::-1] + 0.1, y)
-    assert lc.generalise(task, net, **how, test=test).trust.forecast_class == "exact"
+def test_only_a_held_out_loss_without_sampling_error_is_called_exact():
+    x, y, teacher = drawn(40)
+    how = partial(lc.generalise, task_of(x, y), network(), learning_rate=RATE, most_steps=20)
+    new_x, new_y, _ = drawn(40, seed=4, teacher=teacher)
+    for sampled in (how(), how(test=task_of(new_x, new_y))):
+        assert sampled.loss_interval[0] < sampled.loss < sampled.loss_interval[1]
+        assert sampled.trust.forecast_class == "estimated"
+    known = how(test=population(teacher, 0.01))
+    assert known.loss_interval == (known.loss, known.loss)
+    assert known.trust.forecast_class == "exact"

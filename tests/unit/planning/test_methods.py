@@ -55,8 +55,8 @@ def test_a_network_at_the_optimum_has_accuracy_one(name):
     there = lc.TwoLayer(np.sqrt(strengths)[:, None] * right, left * np.sqrt(strengths))
     method = method_of([static(cross, name="goal")], there, name)
     assert method.accuracy(0, method.start[None]) == pytest.approx([1.0], abs=1e-7)
-    assert method.has_learned(0, lc.Accuracy(0.999), there)
-    assert not method.has_learned(0, lc.Accuracy(0.999), there.with_maps(0.9 * there.first, there.second))
+    learned = method.learned(0, lc.Accuracy(0.999))(np.stack([there.function, 0.9 * there.function]))
+    assert learned.tolist() == [True, False]
 
 
 @pytest.mark.parametrize("name", ["pooled", "flow"])
@@ -118,7 +118,7 @@ def test_pooled_states_are_the_hidden_directions_that_the_start_uses():
     network = lc.TwoLayer(turn @ rng.normal(size=(2, 3)), rng.normal(size=(2, 2)) @ turn.T)
     task = static(rng.normal(size=(2, 3)))
     method = method_of([task], network, "pooled")
-    assert method.start.shape == (5, 2)
+    assert method.start.shape == (10,)
     first, second, rate = np.array(network.first), np.array(network.second), RATE
     [after] = method.advance(0, method.start[None], [7])
     for _ in range(7):

@@ -17,7 +17,8 @@ from learncast.planning import Costs
 from learncast.report.plan import draw_plan, plan_report
 from learncast.report.report import FigureWarning
 from learncast.study import Study
-from learncast.web.panels import own_data
+from learncast.web import CurriculumState
+from learncast.web.panels import own_data, planned
 
 STUDY = """
 name = "one total"
@@ -138,12 +139,15 @@ def test_every_interface_reports_the_same_totals(folder: Path) -> None:
 
 
 def test_the_explorer_reports_the_totals_of_the_plan(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = np.load(folder / "trials.npz")
-    tasks = [lc.Task.from_samples(data["inputs"], s * data["targets"], name=f"targets × {s:g}") for s in (1, 1.5, 3)]
+    with np.load(folder / "trials.npz") as data:
+        x, y = data["inputs"], data["targets"]
+    tasks = [lc.Task.from_samples(x, s * y, name=f"targets × {s:g}") for s in (1, 1.5, 3)]
     monkeypatch.setattr(own_data, "tasks_of", lambda token: tuple(tasks))
-    view = own_data.comparison(own_data.OwnDataSettings("one total", 0.9, 0.1, 4, 5e-3, 0.95))
-    network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4, task=tasks[0])
-    plan = lc.plan(tasks[0], tasks[1:], network, learning_rate=5e-3, terms=lc.Terms(lc.Accuracy(0.95)))
+    given = {"recurrence": 0.9, "hidden_size": 64, "learning_rate": 5e-3, "explained": 0.95}
+    view = planned.comparison(own_data.own_plan(CurriculumState(data="one total", **given)))
+    sizes = tasks[0].inputs, 64, tasks[0].outputs  # the start of learncast.forecast for data alone
+    network = lc.LinearRNN.random(*sizes, scale="torch", recurrence=0.9, rng=0)
+    plan = lc.plan(tasks[0], tasks[1:], network, learning_rate=5e-3, terms=lc.Terms(lc.Explained(0.95)))
     shown = {reading.label: reading.value for reading in view.readings}
     assert (shown["with the plan"], shown["saved"]) == (plan.total, plan.saving)
     bars = view.charts[0].traces[0]

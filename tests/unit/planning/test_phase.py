@@ -245,3 +245,14 @@ def test_values_that_there_was_no_time_for_are_unknown(target, network):
     assert "incomplete" not in part.attrs
     if rows >= 2:
         np.testing.assert_allclose(found["total_steps"].values[:2, :5], part["total_steps"], rtol=CLOSE)
+
+
+def test_a_large_portrait_counts_the_descent_of_the_points_that_save_most_by_the_flow():
+    grid = {"vary": "target_strength", "values": np.linspace(0.1, 3.0, 400), "accuracies": np.linspace(0.01, 0.99, 40)}
+    portrait = lc.phase(
+        lc.tasks.integration(steps=10), lc.LinearRNN.aligned(hidden_size=2), learning_rate=1e-3, strict=False, **grid
+    )
+    saved, counted = (portrait[name].values.ravel() for name in ("speedup_steps", "total_descent_steps"))
+    chosen = ~np.isnan(counted)
+    assert chosen.sum() == 200
+    assert saved[chosen].min() >= np.nanmax(saved[~chosen])

@@ -111,6 +111,7 @@ def test_one_stage_means_direct_training(target, stronger, network):
         assert found.best.steps.flow == found.direct.flow == found.flow_route.total
         assert found.total == found.direct.descent == 331
         assert found.dataset.sizes["candidate"] == 0
+        assert "candidate" not in found.summary  # none was tried
     assert (found.saving, found.forecast_class, found.pretrains) == (0, "exact", False)
     dear = plan(target, [], network, learning_rate=RATE, terms=lc.Terms(max_stages=1, costs=2.0))
     assert dear.total == 2.0 * found.total

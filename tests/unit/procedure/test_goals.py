@@ -87,3 +87,9 @@ def test_a_goal_close_to_one_is_not_written_as_one(kind):
     texts = {kind(value).text for value in (0.9999, 0.99999, 0.9999999, 1.0)}
     assert len(texts) == 4
     assert "0.99999" in kind(0.99999).text
+
+
+@pytest.mark.parametrize("make", [lc.Accuracy, lc.Explained, lc.R2, lc.Loss])
+def test_a_truth_value_is_not_a_number(make):
+    with pytest.raises(lc.InvalidSpec):
+        make(True)

@@ -24,7 +24,7 @@ optimizer = "sgd"
 learning_rate = 0.1
 batch = 16
 [goal]
-accuracy = 0.5
+explained = 0.5
 [target]
 name = "slow"
 family = "leaky-integration"
@@ -226,7 +226,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_keys_are_refused_with_their_file(write, name):
     text, token = BAD[name]
-    own = STUDY.replace("[goal]\naccuracy = 0.5\n", "") if "[goal]" in text else STUDY
+    own = STUDY.replace("[goal]\nexplained = 0.5\n", "") if "[goal]" in text else STUDY
     result = run(write(own.replace("hidden_size = 6", text)))
     assert result.exit_code == 2
     assert token in result.stderr

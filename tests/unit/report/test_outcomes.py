@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 
 import numpy as np
 import pytest
@@ -153,3 +154,59 @@ def test_training_to_convergence_is_not_called_never():
     assert steps.status is Status.ok
     assert str(steps) == "infinitely many steps"
     assert str(Steps(math.inf, math.inf, status=Status.not_learned)) == "never"
+
+
+TRIALS = np.random.default_rng(0).standard_normal((40, 5, 3))
+
+
+def recorded_study(tmp_path):
+    targets = TRIALS.sum(axis=1) + np.random.default_rng(1).standard_normal((40, 3))
+    np.savez(tmp_path / "a.npz", inputs=TRIALS, targets=targets)
+    text = (
+        '[network]\nhidden_size = 4\nrecurrence = 0.9\ninitial = "random"\nscale = 0.2\n'
+        '[training]\nlearning_rate = 0.01\nexplained = 0.9\n[target]\nname = "a"\ndata = "a.npz"\n'
+    )
+    (tmp_path / "study.toml").write_text(text, encoding="utf-8")
+    return Study.load(tmp_path / "study.toml")
+
+
+def out_of_time(*args, **options):
+    raise lc.OutOfTime("late")
+
+
+def test_the_count_is_reported_if_the_time_ends_during_the_resamples(tmp_path, monkeypatch):
+    study = recorded_study(tmp_path)
+    whole = forecast_report(study).values
+    monkeypatch.setattr(linear.PooledMethod, "_count_resampled", out_of_time)
+    found = forecast_report(recorded_study(tmp_path))
+    assert found.values["descent_steps"] == whole["descent_steps"]
+    assert ("interval" in whole, "interval" in found.values) == (True, False)
+    assert len(found.values["remarks"]) == len(whole["remarks"]) + 1
+    assert "held_out" not in found.values
+
+
+def test_the_count_is_reported_if_the_time_ends_during_the_folds(tmp_path, monkeypatch):
+    monkeypatch.setattr("learncast.report.forecast.generalise", out_of_time)
+    found = forecast_report(recorded_study(tmp_path)).values
+    assert len(found["interval"]) == 2
+    assert "held_out" not in found
+
+
+@pytest.mark.parametrize("steps", [["ten", 5], [-1, 5], [1, 2, 3], [math.nan, 5]])
+def test_stages_take_numbers_of_steps(steps):
+    task = lc.tasks.integration(steps=5)
+    network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    with pytest.raises(lc.InvalidSpec) as error:
+        lc.forget([task, task.varied(target_strength=2.0)], network, steps=steps, learning_rate=1e-3)
+    assert error.value.field == "steps"
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("recurrence", [1e10, 1e15, 1e40])
+def test_a_recurrence_that_overflows_is_refused_at_once(recurrence):
+    network = lc.LinearRNN.random(3, 8, 3, scale="torch", recurrence=recurrence, rng=0)
+    begun = time.process_time()
+    with pytest.raises(lc.InvalidSpec) as error:
+        lc.forecast(lc.Task.from_samples(TRIALS, TRIALS.sum(axis=1)), network)
+    assert error.value.field == "recurrence"
+    assert time.process_time() - begun < 5

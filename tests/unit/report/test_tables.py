@@ -8,7 +8,9 @@ import re
 import pytest
 
 import learncast as lc
-from learncast.display import format_loss
+from learncast.display import format_loss, format_number
+from learncast.figures.page import NARROW
+from learncast.theory import Assumption, Trust
 
 
 def test_equal_modes_share_a_row() -> None:
@@ -36,3 +38,67 @@ def test_losses_of_a_sequence_have_three_digits_in_text_and_all_in_json() -> Non
 )
 def test_a_loss_in_text(loss: float, text: str) -> None:
     assert format_loss(loss) == text
+
+
+def test_zero_steps_are_a_plain_zero() -> None:
+    assert [format_number(value) for value in (0.0, -0.0, 0.004, 2.5)] == ["0", "0", "0.00", "2.50"]
+
+
+def test_a_page_has_a_figure_in_one_column_for_narrow_screens(tmp_path) -> None:
+    task = lc.tasks.integration(steps=20)
+    network = lc.LinearRNN.aligned(task=task, hidden_size=4, recurrence=0.9, initial=0.05)
+    lc.forecast(task, network, learning_rate=1e-3).report().write(tmp_path)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    (wide, _), (narrow, high) = ((float(w), float(h)) for w, h in re.findall(r'viewBox="0 0 (\S+) (\S+)"', text))
+    assert narrow <= 72 * NARROW < wide
+    assert high > narrow  # two axes, one below the other
+    names = re.findall(r'<[^>]* id="([^"]*)"', text)
+    assert len(names) == len(set(names))
+    used = set(re.findall(r'(?:url\(|href=")#([^")]*)', text))
+    assert used <= set(names)
+
+
+def test_a_condition_that_fails_by_little_shows_digits_that_exceed_the_limit() -> None:
+    for measured in (1.0, 0.99999999995, 0.9999999999, 0.9):
+        condition = Assumption("regular_orientation", measured)
+        assert (float(condition.measured_text) <= condition.allowed) == condition.holds
+
+
+def test_a_failing_condition_that_is_not_needed_is_a_note() -> None:
+    table = Trust((Assumption("aligned_start", 0.3), Assumption("regular_orientation", 1.0)), "exact").table
+    assert [row[0] for row in table.rows] == ["aligned start"]
+    assert len(table.notes) == 1
+
+
+@pytest.fixture(scope="module")
+def priced():
+    task = lc.tasks.integration(steps=50)
+    network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    pool = [task.varied(target_strength=s).renamed(f"strength {s:g}") for s in (1.5, 2.0)]
+    terms = lc.Terms(costs=[0.25, 0.5, 1.0], switch_cost=7.0)
+    return lc.plan(task, pool, network, learning_rate=1e-3, terms=terms)
+
+
+def test_candidates_are_listed_by_what_the_plan_minimises(priced) -> None:
+    table = priced.ranking_table
+    assert table.columns[2:4] == ("cost", "steps")
+    assert [row[2] for row in table.rows[:-1]] == [format_number(c.total) for c in priced.candidates]
+
+
+def test_the_pictures_of_a_stop_show_what_the_plan_minimises(priced) -> None:
+    portrait = priced.stop_portrait()
+    best = priced.candidates[0]
+    planned = portrait.sel(accuracy=portrait.attrs["accuracy"])
+    saved = float(planned["saving_cost"].sel(stop=round(best.stop_steps)))
+    assert saved == pytest.approx(best.saving, abs=1.0)  # whole steps
+    assert float(planned["saving_cost"].sel(stop=0.0)) == 0.0
+    assert portrait.attrs["plan"] == (len(priced.best.stages) == 2)
+
+
+def test_the_colours_of_a_stop_reach_what_the_plan_saves() -> None:
+    task = lc.tasks.integration(steps=50)
+    network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    plan = lc.plan(task, [task.varied(target_strength=1.5).renamed("stronger")], network, learning_rate=1e-3)
+    _, (ax,) = lc.figures.page()
+    lc.figures.stop_map(plan.stop_portrait(), ax)
+    assert ax.collections[0].get_clim()[1] >= plan.saving

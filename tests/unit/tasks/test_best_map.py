@@ -40,11 +40,11 @@ def test_descent_is_not_finished_before_the_small_channel_is_learned():
     x, y = trials(1e-6)
     network = lc.LinearRNN.random(3, 8, 2, recurrence=0.8, scale=0.1, rng=1)
     p = PooledProblem.of(lc.Task.from_samples(x, y), network)
-    state = np.concatenate([p.first.T, p.second])[None]
+    state = np.concatenate([w.ravel() for w in network.maps])[None]
     descent = PooledDescent(p.power, p.cross)
     steps, _ = descent.steps_to(state, 1e-4 * descent.baseline_loss, 0.003, most_steps=4000)
     # Plain numpy: at 4000 steps nearly all of the second output is still missing.
-    z, A, C = np.einsum("ptc,t->pc", x, 0.8 ** np.arange(5, -1, -1)), p.first, p.second
+    z, (A, C) = np.einsum("ptc,t->pc", x, 0.8 ** np.arange(5, -1, -1)), network.maps
     for _ in range(4000):
         G = (z @ (C @ A).T - y).T @ z / len(z)
         A, C = A - 0.003 * C.T @ G, C - 0.003 * G @ A.T
@@ -96,3 +96,13 @@ def test_a_silent_channel_changes_neither_the_best_map_nor_the_forecast(seed):
             G = (z @ (C @ A).T - y).T @ z / len(z)
             A, C, taken = A - 0.01 * C.T @ G, C - 0.01 * G @ A.T, taken + 1
         assert steps == taken
+
+
+@pytest.mark.parametrize("rows", [3, 7, 30])
+def test_the_map_of_few_trials_of_many_channels_is_that_of_least_norm(rows):
+    rng = np.random.default_rng(rows)
+    x = rng.standard_normal((rows, 40)) * np.geomspace(1e-3, 10.0, 40)
+    x[:, 5], x[:, 6] = 0.0, x[:, 7]
+    y = rng.standard_normal((rows, 2))
+    found = best_map(x.T @ x / rows, y.T @ x / rows)
+    np.testing.assert_allclose(found, (np.linalg.pinv(x) @ y).T, rtol=1e-6, atol=1e-8)

@@ -397,7 +397,7 @@ def test_the_default_chunk_keeps_temporary_arrays_below_64_megabytes(long_record
         (lambda x, y: (x, y[:-1]), "targets"),
         (lambda x, y: (x, np.ones((300, 4, 2))), "targets"),
         (lambda x, y: (x[:, :, 0], y), "inputs"),
-        (lambda x, y: (x, y[:, 0]), "targets"),
+        (lambda x, y: (x, y[:, None, :, None]), "targets"),
         (lambda x, y: ([x[0].tolist(), x[1, :3].tolist()], y[:2]), "inputs"),
         (lambda x, y: (x[:, :0], y), "inputs"),
         (lambda x, y: (with_entry(x, (7, 1, 0), np.nan), y), "inputs"),

@@ -426,6 +426,21 @@ def one_step(source=delayed_choice, model=SMALL, **settings):
     return train(source, model, PLAIN.with_(**settings), steps=1)
 
 
+def tokens(network):
+    """Return one step's training on 40 trials whose targets are integers 0 to 29."""
+    rng = np.random.default_rng(0)
+    pair = (rng.standard_normal((40, 3)), np.arange(40) % 30)
+    return lambda **settings: one_step(pair, network, **settings)
+
+
+def test_integers_of_many_values_are_labels_for_cross_entropy():
+    step = tokens(nn.Linear(3, 30))
+    assert step(loss="cross_entropy").steps == 1
+    with pytest.raises(InvalidSpec) as refusal:
+        step(loss="mse")
+    assert refusal.value.field == "labels"
+
+
 REFUSED = {
     "labels out of range": (one_step, "labels"),
     "loss for a number": (lambda: Loss(MeanSquaredError()), "loss"),
@@ -453,6 +468,10 @@ REFUSED = {
     "weights of steps": (lambda: HalfSquaredError((1.0, 2.0))(ANSWERS, TARGETS), "steps"),
     "negative weights": (lambda: HalfSquaredError((1.0, -2.0)), "steps"),
     "mask for two": (lambda: OwnLoss(function=lambda a, y: a.mean())(ANSWERS, TARGETS, MASK), "function"),
+    "mask for a function of torch": (
+        lambda: OwnLoss(function=nn.functional.mse_loss)(ANSWERS, TARGETS, MASK),
+        "function",
+    ),
     "not one number": (lambda: OwnLoss(function=lambda a, y: a)(ANSWERS, TARGETS), "loss"),
     "steps that are not there": (lambda: DecisionAccuracy(0.9, steps=[7]).measure(ANSWERS, LABELS), "steps"),
     "no bound": (lambda: Measured(max), "at_least"),
@@ -496,3 +515,9 @@ def test_a_model_of_steps_first_is_turned():
     x, _, _ = lc.training.trials(delayed_choice).batch(5, (0, 0), 0, torch.float32)
     with torch.no_grad():
         torch.testing.assert_close(run.module(x), run.module.module(x.transpose(0, 1)).transpose(0, 1))
+
+
+@pytest.mark.parametrize("name", ["huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss", "poisson_nll_loss"])
+def test_functions_of_torch_are_losses(name):
+    function = getattr(nn.functional, name)
+    assert OwnLoss(function=function)(ANSWERS, TARGETS) == function(ANSWERS, TARGETS)

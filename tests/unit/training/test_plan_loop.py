@@ -396,7 +396,7 @@ def test_a_generator_that_is_used_up_is_refused(recorded):
 
 def test_plans_without_an_end_and_unknown_words_are_refused(recorded):
     _, made, network = recorded
-    never = lc.follow([lc.Stage(made["target"], goal=lc.Accuracy(1.0))], network, learning_rate=RATE, strict=False)
+    never = lc.follow([lc.Stage(made["target"], goal=lc.Loss(1e-12))], network, learning_rate=RATE, strict=False)
     refused(lambda: loop_of(never, whole(recorded)))
     assert refused(lambda: loop_on(recorded, criterion="time")) == "criterion"
     assert refused(lambda: loop_on(recorded, most=0)) == "most"
@@ -441,7 +441,7 @@ def fit(callback, loader, network, rate, *, outputs=("loss", "output"), accumula
 
 @pytest.fixture
 def lightning(monkeypatch):
-    monkeypatch.setattr("learncast.training.callback.lightning_package", lambda: SimpleNamespace(Callback=Callback))
+    monkeypatch.setattr("learncast.training.loop.lightning_package", lambda: SimpleNamespace(Callback=Callback))
 
 
 def test_a_trainer_is_led_through_the_plan_and_stopped(recorded, lightning):

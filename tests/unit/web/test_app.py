@@ -31,6 +31,7 @@ from typer.testing import CliRunner
 
 import learncast as lc
 from learncast import InvalidSpec, LinearRNN, OutOfTime, cli, tasks
+from learncast.results import FORECAST_CLASSES
 from learncast.web import (
     Chart,
     ChartAxis,
@@ -43,6 +44,7 @@ from learncast.web import (
     all_panels,
     application,
     control,
+    export,
     jobs,
     request_checks,
     to_csv,
@@ -404,7 +406,11 @@ def test_every_part_answers_the_initial_state(server, panel):
         status, headers, body = post(port, f"/api/{panel.name}/{part}", {})
         assert status == 200, body
         assert headers["content-type"] == "application/json"
-        assert set(json.loads(body)) == {field.name for field in dataclasses.fields(View)}
+        answer = json.loads(body)
+        sent = {"validity" if field.name == "trust" else field.name for field in dataclasses.fields(View)}
+        assert set(answer) == sent
+        if answer["validity"] is not None:
+            assert answer["validity"]["sentence"] == FORECAST_CLASSES[answer["validity"]["kind"]]
     status, headers, body = post(port, f"/api/{panel.name}/study", {})
     assert (status, headers["content-type"]) == (200, "text/plain; charset=utf-8")
     assert body.startswith(b"# learncast ")
@@ -738,6 +744,7 @@ def test_studies_tables_and_files_are_computed_in_a_worker(queue, monkeypatch):
     assert opened.json()["examples"][0]["changes"]["data"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_workers_load_ends_the_server_and_them_without_a_traceback():
     command = [sys.executable, "-c", COMMAND, "--port", "0", "--no-browser"]
     process = subprocess.Popen(
@@ -861,9 +868,9 @@ def test_memory_does_not_grow_with_use():
     try:
         port = int(re.search(r":(\d+)/", process.stdout.readline())[1])
         rng = np.random.default_rng(0)
-        sizes, asked, until = [], 0, time.monotonic() + seconds
+        panels, sizes, asked, until = all_panels(), [], 0, time.monotonic() + seconds
         while time.monotonic() < until:
-            panel = all_panels()[int(rng.integers(4))]
+            panel = panels[int(rng.integers(len(panels)))]
             part = str(rng.choice(list(panel.parts)))
             keys = [c for c in panel.controls if c.kind == "range" and c.key != "hidden_size"]
             chosen = keys[int(rng.integers(len(keys)))] if keys else None
@@ -885,3 +892,19 @@ def test_memory_does_not_grow_with_use():
     finally:
         process.kill()
         process.communicate()
+
+
+def test_an_exported_page_shows_the_given_window_and_a_damaged_one_is_refused(tmp_path, monkeypatch):
+    shown, given = [], object()
+    monkeypatch.setattr(export, "all_panels", lambda window=None: shown.append(window) or ())
+    monkeypatch.setattr("learncast.web.app.open_window", lambda path, most_bytes=None: given)
+    runner, site = CliRunner(), tmp_path / "site"
+    result = runner.invoke(cli.app, ["explore", "--window", "a.nc", "--export", str(site)])
+    assert (result.exit_code, shown) == (0, [given]), result.output
+    assert (site / "index.html").exists()
+    monkeypatch.undo()
+    (tmp_path / "damaged.nc").write_bytes(b"CDF\x01 and no more")
+    options = ["--window", str(tmp_path / "damaged.nc"), "--export", str(tmp_path / "other")]
+    result = runner.invoke(cli.app, ["explore", *options])
+    assert isinstance(result.exception, lc.LearncastError) or result.exit_code == 2
+    assert not (tmp_path / "other").exists()

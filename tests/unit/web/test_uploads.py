@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import learncast
-from learncast import InvalidSpec, LearncastError, LinearRNN, Task
+from learncast import InvalidSpec, LearncastError, Task
 from learncast.report.forecast import forecast_report as forecast
 from learncast.study import Study
-from learncast.web import UPLOADS, Uploads, all_panels, export, export_site, uploads
+from learncast.web import UPLOADS, Uploads, all_panels, answer, export, export_site, uploads
 
 CURRICULUM, *_, WINDOW = all_panels()
 
@@ -44,11 +44,13 @@ def test_dropped_trials_get_the_plan_of_the_library():
     panel, state = dropped("mine.npz", content)
     view = panel.parts["portrait"](state)
     own = Task.from_samples(x, y, name="mine")
-    network = LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=128, task=own)
+    # The network, the goal and the safe learning rate are those of the Python interface for data alone.
+    direct = learncast.forecast(x, y)
     firsts = [Task.from_samples(x, s * y, name=f"targets × {s:g}") for s in (0.5, 1.5, 2.0, 3.0)]
-    plan = learncast.plan(own, firsts, network, learning_rate=1e-3)
+    plan = learncast.plan(own, firsts, direct.method.network, learning_rate=direct.learning_rate)
     found = {reading.label: reading.value for reading in view.readings}
     assert (found["direct training"], found["with the plan"]) == (plan.direct_steps, plan.total)
+    assert found["direct training"] == direct.steps.descent
     bars = view.charts[0].traces[0]
     steps = {c.task.name: c.forecast.steps.descent for c in plan.candidates}
     assert dict(zip(bars.x, bars.y, strict=True)) == {"train directly": plan.direct_steps, **steps}
@@ -157,7 +159,7 @@ def test_an_unknown_token_is_an_error(panel, part, token):
 
 def test_an_exported_site_holds_the_answers_of_the_panels(tmp_path, monkeypatch):
     quick = [panel for panel in all_panels() if panel.name in ("recurrence", "window")]
-    monkeypatch.setattr(export, "all_panels", lambda: quick)
+    monkeypatch.setattr(export, "all_panels", lambda window: quick)
     export_site(tmp_path / "site")
     for panel in quick:
         for k, example in enumerate(panel.examples):
@@ -165,7 +167,51 @@ def test_an_exported_site_holds_the_answers_of_the_panels(tmp_path, monkeypatch)
                 stored = json.loads((tmp_path / "site" / "api" / panel.name / f"{part}-{k}.json").read_text())
                 assert stored["answer"] == show(panel.state_of(example)).answer
     assert 'data-static="true"' in (tmp_path / "site" / "index.html").read_text()
+    listed = json.loads((tmp_path / "site" / "api" / "panels.json").read_text())
+    texts = [one["introduction"] for one in listed] + [e["look"] for one in listed for e in one["examples"]]
+    assert all(texts)
+    assert not any("rag " in text for text in texts)  # nothing can be dragged in a copy
     assert (tmp_path / "site" / "assets" / "plotly.min.js").stat().st_size > 1e6
     with pytest.raises(InvalidSpec) as error:
         export_site(tmp_path / "site")
     assert error.value.field == "--export"
+
+
+def saved_study(panel, **changes):
+    return panel.study(panel.state(**changes))
+
+
+@pytest.mark.parametrize(
+    ("panel", "changes"),
+    [
+        ("curriculum", {"family": "composed", "parts": 3, "angle": 40.0}),
+        ("curriculum", {"pin_value": 1.5, "pin_accuracy": 0.65}),
+        ("prior-knowledge", {"input_angle": 0.0, "time": 0.25}),
+        ("recurrence", {"recurrence": 0.7}),
+        ("generalise", {}),
+    ],
+)
+def test_a_saved_study_opens_with_its_settings(panel, changes):
+    panel = next(one for one in all_panels() if one.name == panel)
+    token = UPLOADS.add("mine.toml", saved_study(panel, **changes).encode())
+    opened = json.loads(answer(panel, "file", token))
+    assert opened["name"] == panel.name
+    assert panel.state.model_validate_json(json.dumps(opened["state"])) == panel.state(**changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "panel"),
+    [
+        ("[target\n", "curriculum"),
+        ("[target]\nfamily = 'static'\n", "curriculum"),
+        (saved_study(all_panels()[0]), "prior-knowledge"),
+        (saved_study(all_panels()[0]).replace("steps = 50", "steps = 51", 1), "curriculum"),
+        ('# explorer, curriculum: {"steps": "many"}\n', "curriculum"),
+        ("# explorer, curriculum: {\n# explorer, curriculum: {\n", "curriculum"),
+    ],
+    ids=["syntax", "not saved here", "another panel", "changed", "no state", "two states"],
+)
+def test_other_studies_are_rejected(text, panel):
+    panel = next(one for one in all_panels() if one.name == panel)
+    with pytest.raises(InvalidSpec):
+        answer(panel, "file", UPLOADS.add("mine.toml", text.encode()))

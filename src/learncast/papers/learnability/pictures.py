@@ -101,7 +101,9 @@ def draw_windows(dataset: xr.Dataset) -> figures.Figure:
     """Draw windows by our rule, against all gradient noise, and by the paper's rule."""
     one = partial(figures.windows_by_cell, dataset)
     sound = partial(one, variable="window", null="null_window", title="detected against noise")
-    total = partial(one, variable="window", noise="total", legend=False, title="against all gradient noise")
+    total = partial(
+        one, variable="window", noise="total", legend=False, title="against the noise\nof the whole gradient"
+    )
     published = partial(one, variable="paper_rule_window", legend=False, title="the paper's rule")
     return figures.sheet(sound, total, published, width=2.36, height=2.9)
 

@@ -15,6 +15,7 @@ from learncast.papers.paper import Numbers, short
 from learncast.results import STEPS, described
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, checked_two_layer
 from learncast.theory.dynamics.pooled import PooledProblem
+from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, joined
 
 #: Labels of the ``source`` dimension of quantities that are both trained and predicted.
 SOURCES = ("descent", "theory")
@@ -37,9 +38,10 @@ def solved(task: tasks.Task, network: TwoLayer, learning_rate: float) -> TwoLaye
 
 def descended(task: tasks.Task, network: TwoLayer, learning_rate: float, steps: Any) -> list[TwoLayer]:
     """Return the network after each of these steps, in increasing order, of descent on the task's statistics."""
-    start, n = np.concatenate([network.first.T, network.second])[None], network.inputs
-    path = PooledProblem.of(task, network).descent.advance(start, [int(step) for step in steps], learning_rate)
-    return [TwoLayer(states[0, :n].T, states[0, n:]) for states in path]
+    p, start = PooledProblem.of(task, network), joined(network.layer_weights)[None]
+    descent = PooledDescent(p.power, p.cross)
+    path = descent.advance(start, [int(step) for step in steps], learning_rate)
+    return [TwoLayer(*descent.layers(states[0])) for states in path]
 
 
 def training(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations
 
 import numpy as np
 import scipy
+from numpy.typing import ArrayLike
 
 from learncast._core.validation import FloatArray
 from learncast.networks import Network
@@ -315,8 +316,20 @@ def _rise_interval(found: HeldOutCurve, place: int, errors: FloatArray) -> tuple
     return float(low), float(high)
 
 
+def loss_factor(relative_error: ArrayLike) -> FloatArray:
+    """Factor between a loss and the upper end of its 95% interval, from its standard error relative to it.
+
+    The logarithm of the loss has this error while it is below 1. Beyond that, the interval grows as a power of it.
+    """
+    error = np.asarray(relative_error, dtype=float)
+    with np.errstate(divide="ignore"):
+        return np.exp(NORMAL * np.where(error > 1.0, 1.0 + np.log(error), error))
+
+
 def alike(found: HeldOutCurve, place: int) -> tuple[int, int]:
     """First and last stop as good as the one at a place within the noise, widened by one stop of the grid.
+
+    The untrained network belongs to the set only if its own loss does.
 
     Implements: generalise Eq. (3), against the formula on plain training; coverage in `benchmarks`
     """
@@ -327,7 +340,7 @@ def alike(found: HeldOutCurve, place: int) -> tuple[int, int]:
         error = mean_error(losses - losses[:, place : place + 1], found.units)
         inside = np.flatnonzero(found.curve - found.curve[place] <= NORMAL * error)
     low, high = min(inside.min(initial=place), place), max(inside.max(initial=place), place)
-    return stops[max(low - 1, 0)], stops[min(high + 1, len(stops) - 1)]
+    return stops[max(low - 1, min(low, 1))], stops[min(high + 1, len(stops) - 1)]
 
 
 HeldOutCurve = FoldCurve | GivenCurve
@@ -352,14 +365,31 @@ def held_out_curve(
     With `test`, the last of two folds is held out, otherwise every fold in turn.
     """
     grid, outer = stop_grid(most), outer_rows(samples, test)
-
-    def curve(stops: Sequence[int]) -> FloatArray:
-        return held_out_losses(samples, learn(samples, outer, stops, starts=starts).losses, test)
-
-    stop = best_stop(grid, curve(grid), curve)
-    stops = tuple(sorted({*grid, stop}))
     rows = outer if test else rows_of(samples.number)
-    found = learn(samples, rows, stops, by_trial=samples.has_trials, starts=starts)
+    learned = partial(learn, samples, by_trial=samples.has_trials)
+
+    def curve(losses: FloatArray) -> FloatArray:
+        return held_out_losses(samples, losses[: len(outer)], test)
+
+    if samples.training.batch is not None:  # batches cannot be drawn again from the middle of training
+
+        def between(stops: Sequence[int]) -> FloatArray:
+            return curve(learn(samples, outer, stops, starts=starts).losses)
+
+        stop = best_stop(grid, between(grid), between)
+        stops = tuple(sorted({*grid, stop}))
+        found = learned(rows, stops, starts=starts)
+    else:
+        found = learned(rows, grid, starts=starts, watched=curve)
+        low, own = grid[max(found.least - 1, 0)], list(found.before)
+
+        def onwards(stops: Sequence[int]) -> FloatArray:
+            return curve(learn(samples, outer, [n - low for n in stops], starts=own[: len(outer)]).losses)
+
+        stop = best_stop(grid, curve(found.losses), onwards)
+        stops = tuple(sorted({*grid, stop}))
+        if len(stops) > len(grid):
+            found = found.inserted(stops.index(stop), learned(rows, [stop - low], starts=own))
     if not test:
         return FoldCurve(samples.weights, units, samples.folds, stops, found), stop
     by_trial = found.by_trial[samples.folds == 1] if samples.has_trials else None

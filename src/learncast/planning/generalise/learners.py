@@ -15,23 +15,24 @@ from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray
 from learncast.networks import Network
 from learncast.networks.activated import Activated
-from learncast.networks.deep import Deep
-from learncast.networks.linear_rnn import LinearRNN, check_fit
-from learncast.networks.two_layer import TwoLayer, product
+from learncast.networks.deep import Linear
+from learncast.networks.linear_rnn import check_fit
+from learncast.networks.two_layer import product
 from learncast.planning.methods.choice import check_plain_descent, default_learn
 from learncast.procedure.training import Training
 from learncast.tasks.covariance import check_memory
 from learncast.tasks.geometry import pooled_statistics, recurrence_kernel
 from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.task import Task
-from learncast.theory.dynamics.learning_problem import AS_RECURRENT, LearningProblem, checked_learn, lag_statistics
-from learncast.theory.dynamics.steps.deep_descent import DeepDescent
+from learncast.theory.dynamics.learning_problem import LearningProblem, checked_learn, lag_statistics
 from learncast.theory.dynamics.steps.lag_descent import LagDescent
-from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden_basis
+from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden_bases, in_bases, joined
 from learncast.theory.responses.response import active_units, check_network, linear_weights
 
 #: Bytes of the states of all rows that are kept at a time.
 STATE_MEMORY = 2**26
+#: Number of inputs from which the span of the trials is sought, and share of the largest power below which it ends.
+MANY, SILENT_POWER = 128, 1e-14
 #: Numbers of coefficients of the response of a tanh unit, and largest size of the last ones; responses are up to 1.
 COEFFICIENTS, TAIL = [round(24 * 2 ** (k / 2)) for k in range(12)], 1e-11
 #: Multiple of this size that other trials may have.
@@ -112,20 +113,27 @@ def in_parts(
         yield part, np.stack(after)
 
 
-class PooledLearner(MapLearner):
-    """Fixed scalar recurrence: a two-layer network on the pooled input.
+def span_of(power: FloatArray) -> FloatArray | None:
+    """Orthonormal basis of the directions along which the inputs of any row vary; None if they are most directions."""
+    values, vectors = np.linalg.eigh(power.reshape(-1, *power.shape[-2:]).sum(axis=0))
+    basis = vectors[:, values > SILENT_POWER * values[-1]]
+    return np.asarray(basis) if 0 < 2 * basis.shape[1] <= len(values) else None
 
-    A state is [A^T; C] in the hidden directions that the start uses.
+
+class PooledLearner(MapLearner):
+    """Fixed scalar recurrence: a network of layers on the pooled input.
+
+    A state is all weights in the hidden directions that the start uses, flattened.
     """
 
     most_steps = 100_000
 
-    def __init__(self, network: LinearRNN | TwoLayer, learning_rate: float) -> None:
+    def __init__(self, network: Linear, learning_rate: float) -> None:
         super().__init__(learning_rate)
-        self.recurrence = float(network.scalar_recurrence or 0.0)
-        first, second = network.maps
-        self.inputs, self.units = first.shape[1], network.hidden_size
-        self.start = np.asarray(np.concatenate([first.T, second]) @ hidden_basis(first, second))
+        self.recurrence, weights = network.scalar_recurrence or 0.0, network.layer_weights
+        small = in_bases(weights, hidden_bases(weights))
+        self.start, self.units = joined(small), network.hidden_size
+        self._nothing = PooledDescent(np.zeros((1, 1)), np.zeros((1, 1)), self.units, tuple(w.shape for w in small))
 
     def windows(self, trials: MaskedTrials) -> FloatArray:
         return trials.pooled(recurrence_kernel(self.recurrence, trials.inputs.shape[1], trials.targets.shape[1]))[0]
@@ -134,57 +142,50 @@ class PooledLearner(MapLearner):
         cross, power = pooled_statistics(task, self.recurrence)
         return power, cross.T
 
+    def layers(self, states: FloatArray) -> list[FloatArray]:
+        """Weights of each layer of states."""
+        return self._nothing.layers(states)
+
     def maps(self, states: FloatArray) -> FloatArray:
-        return np.asarray(states[..., self.inputs :, :] @ np.swapaxes(states[..., : self.inputs, :], -1, -2))
+        return product(self.layers(states))
 
     def filters(self, states: FloatArray, steps: int, *, hidden: bool) -> FloatArray:
-        gains = states[..., self.inputs :, :] if hidden else self.maps(states)
+        gains = product(self.layers(states)[hidden:])
         return np.power(self.recurrence, np.arange(steps))[:, None, None] * gains[:, None]
 
     def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
-        return states + self.learning_rate * self._descent(power, cross).pull(states, power, cross)
+        return states + self.learning_rate * self._nothing.pull(states, power, cross)
 
     def advance(self, moments: Moments, states: FloatArray, stops: Sequence[int]) -> list[FloatArray]:
-        return self._descent(*moments).advance(states, stops, self.learning_rate)
+        power, cross = moments
+        basis = span_of(power) if power.shape[-1] >= MANY else None
+        if basis is None:
+            return replace(self._nothing, power=power, cross=cross).advance(states, stops, self.learning_rate)
+        (width, inputs), *others = self._nothing.shapes
+        first, rest = np.split(states, [width * inputs], axis=-1)
+        layer = first.reshape(*first.shape[:-1], width, inputs)
+        small, size = layer @ basis, width * basis.shape[1]
+        constant = layer - small @ basis.T  # descent never changes it
+        own = PooledDescent(basis.T @ power @ basis, cross @ basis, self.units, ((width, basis.shape[1]), *others))
 
-    def _descent(self, power: FloatArray, cross: FloatArray) -> PooledDescent:
-        return PooledDescent(power, cross, self.units)
+        def lifted(end: FloatArray) -> FloatArray:
+            moved = end[..., :size].reshape(small.shape) @ basis.T + constant
+            return np.concatenate([moved.reshape(first.shape), end[..., size:]], axis=-1)
 
-
-class DeepLearner(PooledLearner):
-    """Any number of layers on the pooled input. A state is all weights, flattened."""
-
-    def __init__(self, network: Deep, learning_rate: float) -> None:
-        MapLearner.__init__(self, learning_rate)
-        self.recurrence, self.units = network.scalar_recurrence, network.hidden_size
-        self.shapes = tuple(w.shape for w in network.weights)
-        self.start = np.concatenate([w.ravel() for w in network.weights])
-
-    def _descent(self, power: FloatArray, cross: FloatArray) -> DeepDescent:
-        return DeepDescent(power, cross, self.units, self.shapes)
-
-    def maps(self, states: FloatArray) -> FloatArray:
-        return self._descent(np.zeros((1, 1)), np.zeros((1, 1))).maps(states)
-
-    def filters(self, states: FloatArray, steps: int, *, hidden: bool) -> FloatArray:
-        layers = self._descent(np.zeros((1, 1)), np.zeros((1, 1))).layers(states)
-        return np.power(self.recurrence, np.arange(steps))[:, None, None] * product(layers[hidden:])[:, None]
+        begin = np.concatenate([small.reshape(*first.shape[:-1], size), rest], axis=-1)
+        return [lifted(end) for end in own.advance(begin, stops, self.learning_rate)]
 
 
 class LagLearner(MapLearner):
     """Any weights of a linear network learn. A state is the weights that learn, flattened."""
 
-    def __init__(self, task: Task, network: LinearRNN | TwoLayer, learn: tuple[str, ...], learning_rate: float) -> None:
+    def __init__(self, task: Task, network: Linear, learn: tuple[str, ...], learning_rate: float) -> None:
         super().__init__(learning_rate)
         problem = LearningProblem(task, network, learn)
         self.recurrence = problem.pooled_recurrence
-        names, weights = [AS_RECURRENT[name] for name in learn], problem.start
-        first, second = (weights[name] for name in problem.map_names)
-        kept = weights.get("recurrent", np.zeros((len(first), len(first))))
-        learns = "input" in names, "recurrent" in names, "output" in names
         self.values = task.inputs * (1 if self.recurrence is not None else task.steps)
-        empty = np.zeros((len(second), self.values))
-        self.descent = LagDescent(np.zeros((1, 1)), empty, np.zeros(()), (first, kept, second), learns)
+        empty = np.zeros((task.outputs, self.values))
+        self.descent = LagDescent(np.zeros((1, 1)), empty, np.zeros(()), *problem.parts)
         self.start = self.descent.start
 
     def windows(self, trials: MaskedTrials) -> FloatArray:
@@ -205,8 +206,7 @@ class LagLearner(MapLearner):
         if self.recurrence is not None:
             cross, power = pooled_statistics(task, self.recurrence)
             return power, cross.T
-        s = lag_statistics(task)
-        return s.input.reshape(self.values, self.values), s.cross.transpose(1, 0, 2).reshape(s.outputs, self.values)
+        return lag_statistics(task).moments
 
     def maps(self, states: FloatArray) -> FloatArray:
         flat = self.descent.maps(states.reshape(-1, states.shape[-1]))
@@ -219,8 +219,8 @@ class LagLearner(MapLearner):
 
     def _unpooled(self, steps: int) -> LagDescent:
         """The descent with a window of every lag."""
-        A, W, C = self.descent.weights
-        return replace(self.descent, cross=np.zeros((len(C), steps * A.shape[1])), weights=(A, W, C))
+        weights = self.descent.weights
+        return replace(self.descent, cross=np.zeros((len(weights[-1]), steps * weights[0].shape[1])))
 
     def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
         descent = replace(self.descent, power=power, cross=cross, constant=np.zeros(len(states)))
@@ -377,9 +377,6 @@ def learner_for(task: Task, network: Network, training: Training) -> MapLearner:
         return _activated_learner(task, network, training)
     check_fit(task, network)
     learn = checked_learn(network, training.learn or default)
-    if isinstance(network, Deep):
-        LearningProblem.of(task, network, learn)
-        return DeepLearner(network, training.learning_rate)
     if learn == default and network.scalar_recurrence is not None:
         return PooledLearner(network, training.learning_rate)
     return LagLearner(task, network, learn, training.learning_rate)
@@ -400,5 +397,10 @@ def recorded_trials(task: Task) -> MaskedTrials:
     if task.recorded_trials is None:
         stored = task.recording is not None and task.recording.blocks is not None
         why = "its trials are too large to be stored" if stored else "it has no recorded trials"
-        raise InvalidSpec(f"Held-out losses need the trials of {task.name!r}, but {why}.", field="task")
+        made = (
+            " Make a task of trials with learncast.tasks.from_data(inputs, targets); in a study file, give this task "
+            "data = FILE instead of family."
+        )
+        made = "" if stored else made
+        raise InvalidSpec(f"Held-out losses need the trials of {task.name!r}, but {why}.{made}", field="task")
     return task.recorded_trials

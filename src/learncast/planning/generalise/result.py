@@ -14,7 +14,7 @@ import numpy as np
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, count, positive
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_count
-from learncast.planning.generalise.curve import NORMAL, HeldOutCurve, HeldOutProblem, alike
+from learncast.planning.generalise.curve import NORMAL, HeldOutCurve, HeldOutProblem, alike, loss_factor
 from learncast.planning.generalise.folds import Labels
 from learncast.planning.generalise.learners import PooledLearner
 from learncast.planning.generalise.subsets import Trials, raw_trials, same_trials
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from learncast.planning.generalise.more_trials import Expected, TrialCurve
     from learncast.planning.generalise.transfer import Transfer
 
+#: Share of the held-out loss below which a change does not matter.
+LITTLE = 0.05
 #: Ratio of trials to inputs between which held-out losses are least certain.
 FEW = (0.7, 1.5)
 #: Correlation of the inputs of neighbouring trials from which on they depend on each other, and its standard errors.
@@ -170,7 +172,10 @@ class Generalisation(Displayable, Reported):
 
     @property
     def modes(self) -> xr.Dataset:
-        """Strength of each mode, whether it is above the edge of noise, and the step at which half of it is learned."""
+        """Strength of each mode, whether it is above the edge of noise, and the step at which half of it is learned.
+
+        A mode without strength, such as the sum of centred labels, has no such step: nan.
+        """
         return self.dataset[["strength", "signal", "learned"]]
 
     @property
@@ -201,6 +206,21 @@ class Generalisation(Displayable, Reported):
     def trials_for(self, *, loss: float) -> Expected:
         """Number of trials from which a held-out loss is expected; infinite if never, nan if it cannot be claimed."""
         return self.trial_curve.trials_for(positive("loss", loss))
+
+    @property
+    def more_trials(self) -> str:
+        """Whether the trials are enough: what twice as many are expected to change, or why that is unknown."""
+        number = 2 * int(self.fact("trials"))
+        try:
+            expected = self.trials(number)
+        except InvalidSpec as error:
+            return f"Whether more trials would help is unknown: {error}"
+        share = 1 - expected.value / self.loss if self.loss > 0 else 0.0
+        verdict = "The trials are about enough" if share < LITTLE else "More trials are expected to help"
+        return (
+            f"{verdict}: twice as many ({number:,}) {'lower' if share >= 0 else 'raise'} the held-out loss by "
+            f"{abs(share):.0%} to {expected.value:.3g} (95% band {_between((expected.low, expected.high))})."
+        )
 
     def noise(
         self,
@@ -240,12 +260,11 @@ class Generalisation(Displayable, Reported):
     def table(self) -> Table:
         """The numbers with their intervals."""
         rows = [
-            ("stop after", f"{self.stop:,} steps", "{:,} to {:,}".format(*self.stop_set)),
+            ("stop after", f"{self.stop:,} steps", "{:,} to {:,} are as good".format(*self.stop_set)),
             ("held-out loss", f"{self.loss:.3g}", _between(self.loss_interval)),
         ]
         if self.stop < self.most_steps:
-            rise = f"{self.rise:.3g} times"
-            rows.append((f"rise until step {self.most_steps:,}", rise, _between(self.rise_interval)))
+            rows.append((f"factor until step {self.most_steps:,}", f"{self.rise:.3g}", _between(self.rise_interval)))
         return Table("Held-out loss", ("", "estimate", "95% interval"), rows, self.remarks)
 
     @property
@@ -255,13 +274,19 @@ class Generalisation(Displayable, Reported):
         others = "" if low == high else f" Stops from {low:,} to {high:,} are as good within the noise."
         loss = f"the held-out loss is {self.loss:.3g} (95% interval {_between(self.loss_interval)})"
         unsure = " These trials do not show whether it overfits." if self.overfits == "unclear" else ""
+        if high == self.most_steps and low < self.values("steps")[-2:][0]:  # more than the last stop and its neighbour
+            return f"Any stop from step {low:,} on is as good within the noise: {loss}.{unsure}"
         if self.stop == self.most_steps:
-            return f"At step {self.stop:,}, the last, {loss} and still falls.{others}{unsure}"
+            return f"At step {self.stop:,}, the last, {loss} and still falls.{unsure}"
         rise = f"Training on to {self.most_steps:,} raises it {self.rise:.3g} times ({_between(self.rise_interval)})."
+        if self.rise_interval[0] <= 1:
+            change = f"changes it by a factor of {self.rise:.3g} ({_between(self.rise_interval)})"
+            rise = f"Training on to {self.most_steps:,} {change}."
         if not math.isfinite(self.rise):
             rise = f"Descent diverges before step {self.most_steps:,}."
         about = "" if low == high else "about "
-        return f"Stop after {about}{format_count(self.stop)} steps: {loss}.{others} {rise}{unsure}"
+        advice = f"Stop after {about}{format_count(self.stop)} steps" if self.stop else "Do not train"
+        return f"{advice}: {loss}.{others} {rise}{unsure}"
 
     def _html_repr(self) -> HtmlRepr:
         return HtmlRepr("Generalisation", self.sentence, [self.table], self.trust.standing)
@@ -288,7 +313,7 @@ def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: 
     overfits = "yes" if rise_ends[0] > 1 and math.isfinite(rise) else "no" if exact else "unclear"
     least = problem.least_loss()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        half, factor = np.exp(NORMAL * found.band / curve), np.exp(NORMAL * error / loss) if loss > 0 else 1.0
+        half, factor = loss_factor(found.band / curve), loss_factor(error / loss) if loss > 0 else 1.0
         columns = {
             "train": (found.train, "training loss", "target^2"),
             "held_out": (curve, "held-out loss", "target^2"),
@@ -315,7 +340,7 @@ def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: 
         "trials": problem.trials,
         "held_out": "test trials" if problem.test is not None else f"{problem.samples.number} folds",
         "overfits": overfits,
-        "promise": "estimated" if problem.test is None or not problem.learner.linear else "exact",
+        "promise": "exact" if exact and problem.learner.linear else "estimated",
         "remarks": "\n".join(remarks),
     }
     parts = (*found.stops[-1:], problem.folds, None if problem.test is None else problem.test.hash)
@@ -339,6 +364,7 @@ def _modes(problem: HeldOutProblem, found: HeldOutCurve) -> Variables:
     along = np.einsum("mk,smn,kn->sk", left, learner.maps(found.states) @ power @ root, right)
     half = along >= strength / 2
     learned = np.where(half.any(axis=0), np.array(found.stops, dtype=float)[half.argmax(axis=0)], np.inf)
+    learned = np.where(strength > 1e-12 * strength[0], learned, math.nan)  # nothing to learn but round-off
     noise, rank = problem.fit
     if math.isnan(noise):  # at most the targets' power
         noise = problem.task.target_power

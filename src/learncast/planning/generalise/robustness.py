@@ -76,18 +76,19 @@ def _weight_noise(problem: HeldOutProblem, states: FloatArray, size: float) -> F
     Implements: generalise Eq. (12), against a simulation with noise
     """
     learner = problem.learner
-    if not isinstance(learner, PooledLearner):
+    layers = learner.layers(states) if isinstance(learner, PooledLearner) else []
+    if not isinstance(learner, PooledLearner) or len(layers) > 2:
         raise UnsupportedModel(
-            "Noise of weights is forecast for a fixed scalar recurrence and input and output weights that learn.",
+            "Noise of weights is forecast for two layers, both of which learn, and a fixed scalar recurrence.",
             field="weights",
         )
     sample = problem.samples.samples(problem.kept)[-1]
     power = sample.windows.T @ sample.windows / sample.trials
     if problem.test is None:
         power = problem.samples.moments(problem.kept)[0]
-    first, second = states[:, : learner.inputs], states[:, learner.inputs :]
+    first, second = layers
     trace, outputs = np.trace(power), second.shape[1]
-    linear = trace * (second**2).sum(axis=(1, 2)) + outputs * np.einsum("sih,ij,sjh->s", first, power, first)
+    linear = trace * (second**2).sum(axis=(1, 2)) + outputs * np.einsum("shi,ij,shj->s", first, power, first)
     return np.asarray((size**2 * linear + size**4 * outputs * learner.units * trace) / 2)
 
 

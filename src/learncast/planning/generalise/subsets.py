@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -271,6 +271,8 @@ class FoldLosses:
         Loss of each trial under the row that lacks only its fold; empty if not asked for.
     first : (stops, ...)
         States of the first row.
+    least, before : int and (rows, ...)
+        Place of the stop of the least loss that was watched, and the states of all rows at the stop before it.
     """
 
     rows: list[Kept]
@@ -278,6 +280,18 @@ class FoldLosses:
     zero: FloatArray
     by_trial: FloatArray
     first: FloatArray
+    least: int
+    before: FloatArray
+
+    def inserted(self, place: int, more: FoldLosses) -> FoldLosses:
+        """Return the losses with those at one more stop."""
+        losses, by_trial, first = (
+            np.insert(own, place, new.take(0, axis), axis=axis)
+            for own, new, axis in (
+                (self.losses, more.losses, 2), (self.by_trial, more.by_trial, 1), (self.first, more.first, 0)
+            )
+        )  # fmt: skip
+        return replace(self, losses=losses, by_trial=by_trial, first=first)
 
 
 def learn(
@@ -287,29 +301,39 @@ def learn(
     *,
     by_trial: bool = False,
     starts: Sequence[FloatArray] | None = None,
+    watched: Callable[[FloatArray], FloatArray] | None = None,
 ) -> FoldLosses:
     """Descend on every row, from the start of the learner or from one start for each row, in one batch.
 
-    Rows descend in several batches if their statistics would take too much memory.
+    Rows descend in several batches if their statistics would take too much memory. `watched` is a loss, (stops,), that
+    follows from the losses (rows, folds, stops) of the first rows.
     """
-    return within_reach(trials.learner, lambda own: _learn(trials.read_by(own), rows, stops, by_trial, starts))
+    return within_reach(trials.learner, lambda own: _learn(trials.read_by(own), rows, stops, by_trial, starts, watched))
 
 
 def _learn(
-    trials: Samples, rows: Sequence[Kept], stops: Sequence[int], by_trial: bool, starts: Sequence[FloatArray] | None
+    trials: Samples,
+    rows: Sequence[Kept],
+    stops: Sequence[int],
+    by_trial: bool,
+    starts: Sequence[FloatArray] | None,
+    watched: Callable[[FloatArray], FloatArray] | None,
 ) -> FoldLosses:
     learner, k = trials.learner, trials.number
     nothing = 0.0 * learner.maps(learner.start[None])[0]
     values = nothing.shape[-1]
     losses, zero = np.empty((len(rows), k, len(stops))), np.empty((len(rows), k))
-    each = np.empty((len(trials.folds), len(stops)) if by_trial else (0, 0))
-    size = max(1, ROW_MEMORY // (8 * values**2))
+    each = np.empty((len(trials.folds) if by_trial else 0, len(stops)))
+    size = max(k + 1, ROW_MEMORY // (8 * values**2))
     first: list[FloatArray] = []
+    before: list[FloatArray] = []
+    least, best = 0, np.inf
     for begin in range(0, len(rows), size):
         group = range(begin, min(begin + size, len(rows)))
         samples = [trials.samples(rows[r]) for r in group]
         states = np.stack([learner.start if starts is None else starts[r] for r in group])
         zero[group.start : group.stop] = [[s.losses(nothing) for s in own] for own in samples]
+        before.append(states)
         for part, after in _paths(trials, [rows[r] for r in group], states, stops, begin):
             with np.errstate(over="ignore", invalid="ignore"):
                 maps = learner.maps(after)  # (stops, rows, runs, outputs, values)
@@ -320,7 +344,13 @@ def _learn(
                 if by_trial and np.count_nonzero(~rows[r]) == 1:
                     fold = int(np.flatnonzero(~rows[r])[0])
                     each[trials.folds == fold, part] = trials.trial_losses(fold, maps[:, place])
-    return FoldLosses(list(rows), losses, zero, each, np.concatenate(first))
+            if watched is not None:
+                if begin == 0 and (curve := watched(losses[:, :, part])).min() < best:
+                    best, least = curve.min(), part.start + int(np.argmin(curve))
+                if part.start <= least < part.stop:
+                    before[-1] = np.array(after[least - part.start - 1, :, 0] if least > part.start else states)
+                states = after[-1, :, 0]
+    return FoldLosses(list(rows), losses, zero, each, np.concatenate(first), least, np.concatenate(before))
 
 
 def _paths(

@@ -1,1 +1,1 @@
-"""Grounds: how a pool of tasks is learned by a network when some of its weights learn."""
+"""Methods: how a network learns a pool of tasks, with the weights that learn."""

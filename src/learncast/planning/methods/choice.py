@@ -10,10 +10,9 @@ from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import one_of
 from learncast.networks import Network
 from learncast.networks.activated import Activated
-from learncast.networks.deep import Deep
+from learncast.networks.deep import Deep, Linear
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.planning.methods.deep import DeepMethod
 from learncast.planning.methods.linear import FlowMethod, PooledMethod
 from learncast.planning.methods.method import LIMIT, Method
 from learncast.planning.methods.modes import ModeMethod
@@ -63,7 +62,7 @@ def method_for(
     2. ``two-layer``: the pooled input is white and the start balanced (exact flow);
     3. ``pooled``: the recurrence is scalar and fixed (descent counted on pooled statistics);
     4. ``flow``: any linear network and any weights that learn (integrated flow);
-    5. ``deep``: a network of any number of layers (closed form on modes, otherwise integrated);
+    5. ``deep``: ``pooled`` for a network of any number of layers, all of which learn (closed form on modes);
     6. ``responses``: nonlinear units with fixed recurrence, through their measured responses.
 
     Parameters
@@ -110,10 +109,8 @@ def method_for(
     one_of("method", method, _methods_of(network, fixed) if plain else ("auto", "descent"))
     if not plain:
         return _optimizer_method(tuple(tasks), network, settings, seed)
-    if isinstance(network, Deep):
-        chosen: Method = DeepMethod(tuple(tasks), network, settings, seed)
-    elif isinstance(network, Activated):
-        chosen = _response_method(tuple(tasks), network, settings, fixed, method, seed, trials)
+    if isinstance(network, Activated):
+        chosen: Method = _response_method(tuple(tasks), network, settings, fixed, method, seed, trials)
     else:
         chosen = _linear_method(tuple(tasks), network, settings, fixed, method, seed)
     if strict:
@@ -123,12 +120,12 @@ def method_for(
 
 def _methods_of(network: Network, fixed: bool) -> tuple[str, ...]:
     """Names of the methods for a network, in the order in which they are tried."""
-    if isinstance(network, Deep):
-        return ("auto", "deep")
     if isinstance(network, Activated):
         return ("auto", "modes", "responses")
     if not fixed:
         return ("auto", "flow")
+    if isinstance(network, Deep):
+        return ("auto", "deep")
     return ("auto", *(("modes",) if isinstance(network, LinearRNN) else ()), "two-layer", "pooled", "flow")
 
 
@@ -163,9 +160,11 @@ def _optimizer_method(tasks: tuple[Task, ...], network: Network, training: Train
 
 
 def _linear_method(
-    tasks: tuple[Task, ...], network: LinearRNN | TwoLayer, training: Training, fixed: bool, method: str, seed: int
+    tasks: tuple[Task, ...], network: Linear, training: Training, fixed: bool, method: str, seed: int
 ) -> Method:
     training = training.with_(learn=checked_learn(network, training.learn))
+    if isinstance(network, Deep):
+        return (PooledMethod if fixed else FlowMethod)(tasks, network, training, seed)
     may_have_modes = method == "modes" or (method == "auto" and fixed and _may_share_modes(tasks, network))
     if may_have_modes and isinstance(network, LinearRNN):
         modes = ModeMethod.of(tasks, network, training, seed)

@@ -1,4 +1,4 @@
-"""Methods for linear networks without common modes: pooled descent, exact two-layer flow and integrated flow."""
+"""Methods for linear networks without common modes: pooled descent of any number of layers, and integrated flow."""
 
 from __future__ import annotations
 
@@ -11,25 +11,30 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray
 from learncast.networks.deep import Deep, Linear
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.methods.method import CONVERGED, Learned, Method
 from learncast.procedure.goals import Goal
 from learncast.procedure.training import Training
+from learncast.results import Steps
 from learncast.tasks.best_map import best_map
 from learncast.tasks.covariance import Dense
+from learncast.tasks.geometry import pooled_statistics
 from learncast.tasks.recorded.resampling import pooled_recording, resampled
+from learncast.tasks.recorded.span import in_span, trial_span
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, stable_learning_rate
+from learncast.theory.dynamics.deep import closed_form
 from learncast.theory.dynamics.descent import MOST_COUNTED
-from learncast.theory.dynamics.gradient_flow import FlowSolution, gradient_flow
+from learncast.theory.dynamics.gradient_flow import FlowSolution, flow_of
 from learncast.theory.dynamics.learning_problem import LearningProblem, curvature
 from learncast.theory.dynamics.modes import can_be_resampled
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import Solution
 from learncast.theory.dynamics.steps.lag_descent import LagDescent
-from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden_basis
+from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, in_bases, joined, out_of_bases
 
 if TYPE_CHECKING:
     from learncast.training.measured_accuracy import LossRange
@@ -105,21 +110,18 @@ class LinearMethod(Method):
         return np.stack([problem.strengths(self._weights(state)) for state in states])
 
     def learned(self, task: int, goal: Goal) -> Learned:
-        s, limit = self.problems[task].statistics, self.goal_excess(task, goal)
-        descent = PooledDescent(s.input[0, :, 0, :], s.cross[0], self.network.hidden_size)
-        return lambda maps: descent.excess_of(maps) <= limit
-
-    def has_learned(self, task: int, goal: Goal, network: Linear) -> bool:
-        """Whether a network has learned a task."""
-        return bool(self.excess_loss(task, self._state_of(network)[None])[0] <= self.goal_excess(task, goal))
+        problem, limit = self.problems[task], self.goal_excess(task, goal)
+        if (pooled := problem.map_problem) is not None:
+            return lambda maps: pooled.excess_of(maps) <= limit
+        return lambda maps: problem.by_lag.losses(maps) <= problem.least_loss + limit
 
     def _flow(self, task: int, state: FloatArray) -> Solution:
         return self._integrate(task, state, TOLERANCE)
 
     def _integrate(self, task: int, state: FloatArray, tolerance: float) -> FlowSolution:
-        problem, network = self.problems[task], self.network if state is self.start else self.network_of(state)
-        how: dict[str, Any] = {"learning_rate": self.learning_rate, "learn": self.learn, "tolerance": tolerance}
-        return replace(gradient_flow(problem.task, network, **how), known_least=problem.least_loss)
+        problem = self.problems[task]
+        own = problem if state is self.start else replace(problem, network=self.network_of(state))
+        return replace(flow_of(own, self.learning_rate, tolerance), known_least=problem.least_loss)
 
     def flow_states(self, flow: Solution, times: FloatArray) -> FloatArray:
         return np.stack([self._state_of(cast(LinearRNN, flow.network_at(float(t)))) for t in times])
@@ -187,10 +189,11 @@ class LinearMethod(Method):
 
 
 class PooledMethod(LinearMethod):
-    """Fixed scalar recurrence: a two-layer network on the pooled input, of any covariance and start.
+    """Fixed scalar recurrence: a network of layers on the pooled input, of any covariance and start.
 
-    A state is both maps in the hidden directions that the start uses, (inputs + outputs, rank). Descent never leaves
-    these directions. Many states and resamples descend together.
+    A state is all weights, flattened, each layer in the hidden directions that the layers around it use: descent never
+    leaves these. Many states and resamples descend together. The flow of a Deep network has a closed form if its layers
+    are balanced and aligned with the modes of the task.
     """
 
     name = "pooled"
@@ -199,43 +202,41 @@ class PooledMethod(LinearMethod):
 
     def __init__(self, tasks: Sequence[Task], network: Linear, training: Training, seed: int = 0) -> None:
         super().__init__(tasks, network, training, seed)
+        if isinstance(network, Deep):
+            self.name = "deep"
+            if all(closed_form(problem) is not None for problem in self.problems):
+                self.promise, self.kind = "exact", "theory"
         self._counts: dict[tuple[Any, ...], tuple[FloatArray, FloatArray]] = {}
 
     @cached_property
     def pooled(self) -> list[PooledProblem]:
-        """Each task on the pooled input."""
-        return [PooledProblem.of(task, self.network) for task in self.tasks]
+        """Each task on the pooled input, in the span of all trials."""
+        b = self.network.scalar_recurrence
+        span = None if b is None else trial_span(self.tasks, b)
+        return [PooledProblem.of(task, self.network, span) for task in self.tasks]
 
     @cached_property
     def descents(self) -> list[PooledDescent]:
         """Each task's descent."""
-        return [self._descent(p.power, p.cross) for p in self.pooled]
+        return [p.descent for p in self.pooled]
 
-    def _descent(self, power: FloatArray, cross: FloatArray) -> PooledDescent:
-        """Descent on pooled statistics, of one task or one per row."""
-        return PooledDescent(power, cross, self.network.hidden_size)
-
-    @cached_property
-    def _basis(self) -> FloatArray:
-        """Hidden directions that the start uses, (hidden, rank)."""
-        return hidden_basis(*self.network.maps)
+    @property
+    def _bases(self) -> list[FloatArray]:
+        """Directions of the inputs, of each hidden layer and of the outputs in which weights move."""
+        return self.pooled[-1].bases
 
     def _state_of(self, network: Linear) -> FloatArray:
-        first, second = network.maps
-        return np.asarray(np.concatenate([first.T, second]) @ self._basis)
+        return joined(in_bases(network.layer_weights, self._bases))
 
-    def _maps(self, state: FloatArray) -> tuple[FloatArray, FloatArray]:
-        weights, inputs = state @ self._basis.T, self.tasks[-1].inputs
-        return weights[:inputs].T, weights[inputs:]
+    def _layers(self, state: FloatArray) -> list[FloatArray]:
+        return out_of_bases(self.descents[-1].layers(state), self._bases, self.network.layer_weights[0])
 
     def _weights(self, state: FloatArray) -> dict[str, FloatArray]:
-        first, second = self.problems[-1].map_names
-        maps = self._maps(state)
-        return {**self.problems[-1].start, first: maps[0], second: maps[1]}
+        own = self.problems[-1]
+        return {**own.start, **dict(zip(own.layers, self._layers(state), strict=True))}
 
     def network_of(self, state: FloatArray) -> Linear:
-        assert not isinstance(self.network, Deep)
-        return self.network if state is self.start else self.network.with_maps(*self._maps(state))
+        return self.network if state is self.start else self.network.with_layers(*self._layers(state))
 
     def excess_loss(self, task: int, states: FloatArray) -> FloatArray:
         return self.descents[task].excess(states)
@@ -251,9 +252,11 @@ class PooledMethod(LinearMethod):
         return ends[0] if math.isfinite(steps[0]) else rest
 
     def proved_never(self, task: int, state: FloatArray, goal: Goal) -> bool:
-        first, second = self._maps(state)
-        own = replace(self.pooled[task], first=first, second=second)
-        return super().proved_never(task, state, goal) or own.never_reaches(self.goal_excess(task, goal))
+        network, excess = self.network_of(state), self.goal_excess(task, goal)
+        if super().proved_never(task, state, goal) or replace(self.pooled[task], network=network).never_reaches(excess):
+            return True
+        modes = closed_form(replace(self.problems[task], network=network))
+        return modes is not None and modes.lost_for_ever(self.learning_rate) > excess
 
     def most_counted(self, task: int, state: FloatArray) -> float:
         return float(self.descents[task].most_counted(state[None], self.learning_rate))
@@ -276,7 +279,7 @@ class PooledMethod(LinearMethod):
         return np.where(np.isfinite(after), after, 0.0)
 
     def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
-        """Scalar recurrence, and a learning rate at which descent can settle.
+        """The closed form's conditions, if there is one, scalar recurrence, and a learning rate that can settle.
 
         Above the rate that the flattest optimum allows, descent settles nowhere. A start that is too sharp may be left
         for a flatter place or diverge, which is tried.
@@ -284,7 +287,8 @@ class PooledMethod(LinearMethod):
         sharp = [self.descents[task].flattest]
         if self._diverges(task):
             sharp.append(self.descents[task].sharpness(self.start[None]))
-        return (self.pooled[task].scalar_recurrence, stable_learning_rate(self.learning_rate, np.array(sharp)))
+        modes, rate = closed_form(self.problems[task]), stable_learning_rate(self.learning_rate, np.array(sharp))
+        return (*(() if modes is None else modes.assumptions), self.pooled[task].scalar_recurrence, rate)
 
     def _diverges(self, task: int) -> bool:
         """Whether descent from the start diverges; tried only if the start is too sharp for the learning rate."""
@@ -297,7 +301,7 @@ class PooledMethod(LinearMethod):
     def _bounded(self, states: FloatArray) -> NDArray[np.bool_]:
         """Whether the weights of states (rows, ...) have not diverged."""
         limit = DIVERGED * max(float(np.abs(self.start).max()), *(d.size for d in self.descents))
-        return np.asarray(np.abs(states).reshape(len(states), -1).max(axis=1) < limit)
+        return np.asarray(np.abs(states).max(axis=1) < limit)
 
     def _integrate(self, task: int, state: FloatArray, tolerance: float) -> FlowSolution:
         return replace(super()._integrate(task, state, tolerance), conditions=self.conditions(task))
@@ -319,12 +323,15 @@ class PooledMethod(LinearMethod):
         """Each task's descent in every resample, one per row; a known task is the same in all."""
         every = []
         for task, own in zip(self.tasks, self.pooled, strict=True):
-            draws = [own] * self.resamples
+            b, draws = own.recurrence, [(own.descent.cross.T, own.descent.power)] * self.resamples
             if can_be_resampled(task):
                 rng = np.random.default_rng(self._resampling_seed)  # tasks of the same trials are resampled identically
-                pooled = pooled_recording(task, own.recurrence)
-                draws = [PooledProblem.of(resampled(pooled, rng), self.network) for _ in draws]
-            every.append(self._descent(np.stack([p.power for p in draws]), np.stack([p.cross for p in draws])))
+                pooled, draws = pooled_recording(task, b) if own.span is None else in_span(task, b, own.span), []
+                for _ in range(self.resamples):
+                    check_time()
+                    draws.append(pooled_statistics(resampled(pooled, rng), b))
+            power, cross = np.stack([power for _, power in draws]), np.stack([cross.T for cross, _ in draws])
+            every.append(replace(own.descent, power=power, cross=cross))
         return every
 
     def _advance_resampled(self, task: int, states: FloatArray, stop: int) -> FloatArray:
@@ -383,6 +390,19 @@ class FlowMethod(LinearMethod):
     """Any linear network and any weights that learn: gradient flow, integrated."""
 
     name = "flow"
+
+    def _train(
+        self, task: int, flow_state: FloatArray, state: FloatArray, goal: Goal, flow: Solution | None
+    ) -> tuple[Steps, FloatArray]:
+        """Count descent that takes many steps in strides: the flow tells how sharp the loss is on the way."""
+        flow = self.flow(task, flow_state) if flow is None else flow
+        steps, end = super()._train(task, flow_state, state, goal, flow)
+        if math.isnan(steps.descent) and math.isfinite(steps.flow) and isinstance(flow, FlowSolution):
+            limit, rate = self.problems[task].least_loss + self.goal_excess(task, goal), self.learning_rate
+            by_lag, sharpest = self.problems[task].by_lag, float(flow.curvatures_until(steps.flow).max())
+            counted, end = by_lag.strides_to(state, limit, rate, int(2 * steps.flow) + 1000, sharpest)
+            steps = replace(steps, descent=counted)
+        return steps, end
 
 
 def _with_target_power(task: Task) -> Task:

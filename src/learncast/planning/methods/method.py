@@ -22,13 +22,13 @@ from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, Trust, worst
 from learncast.theory.dynamics.learning_problem import NOTHING, loss_scale
 from learncast.theory.dynamics.modes import Modes
-from learncast.theory.dynamics.solution import LearningTime, Solution, status_of
+from learncast.theory.dynamics.solution import LearningTime, Solution, settles, status_of
 from learncast.theory.responses.bootstrap import interval
 
 if TYPE_CHECKING:
     from learncast.training.measured_accuracy import LossRange
 
-#: Whether each of some maps of the pooled input, (rows, outputs, inputs), has learned a task.
+#: Whether each of some maps of the pooled input, or of the inputs by lag, (rows, outputs, values), has learned a task.
 Learned = Callable[[FloatArray], NDArray[np.bool_]]
 
 #: Name of the condition that limits the learning rate.
@@ -38,6 +38,11 @@ CONVERGED = Accuracy(1 - 1e-6)
 
 #: When a stage of a curriculum ends: a goal, or a number of steps.
 Rule = tuple[Goal | None, float | None]
+
+
+def _total(stages: FloatArray) -> FloatArray:
+    """Steps of all stages together."""
+    return np.asarray(stages.sum(axis=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,14 +57,25 @@ class ResampledSteps:
         Infinite where a resample never learns.
     direct : (resamples,)
         Direct training; nan if the last stage is given by steps.
+    given : (stages, resamples), optional
+        Steps if all stages but the last end after the steps of the estimate; None for one stage.
     """
 
     stages: FloatArray
     direct: FloatArray
+    given: FloatArray | None = None
 
-    def interval_of(self, steps: Steps, samples: FloatArray, *, signed: bool = False) -> Steps:
-        """Return steps with the interval of their resamples."""
-        low, high = interval(steps.descent, samples, signed=signed)
+    def interval_of(
+        self, steps: Steps, number: Callable[[FloatArray], FloatArray] = _total, *, signed: bool = False
+    ) -> Steps:
+        """Return steps with the interval of a number of the stages' resampled steps, by default their total."""
+        given = None if self.given is None else number(self.given)
+        low, high = interval(steps.descent, number(self.stages), signed=signed, given=given)
+        return replace(steps, low=float(low), high=float(high))
+
+    def direct_interval_of(self, steps: Steps) -> Steps:
+        """Return steps of direct training with their interval."""
+        low, high = interval(steps.descent, self.direct)
         return replace(steps, low=float(low), high=float(high))
 
 
@@ -273,10 +289,14 @@ class Method(ABC):
         return not self.per_mode(goal) and self.goal_excess(task, goal) < 0
 
     def goal_accuracy(self, task: int, goal: Goal) -> float:
-        """Accuracy at which the goal is reached: of every mode, or 1 - sqrt(excess loss / baseline loss)."""
+        """Accuracy at which the goal is reached: of every mode, or 1 - sqrt(excess loss / baseline loss).
+
+        It is unknown if the weights that learn reach no loss below that of the zero map.
+        """
         if self.per_mode(goal):
             return goal.value
-        return 1.0 - math.sqrt(max(self.goal_excess(task, goal), 0.0) / (self.baseline_loss(task) or 1.0))
+        excess, baseline = max(self.goal_excess(task, goal), 0.0), self.baseline_loss(task)
+        return math.nan if excess > 0 > baseline else 1.0 - math.sqrt(excess / (baseline or 1.0))
 
     def goal_loss(self, task: int, goal: Goal) -> float:
         """Loss at which the goal is reached."""
@@ -316,17 +336,17 @@ class Method(ABC):
         if math.isinf(time) and self.proved_never(task, state, goal):
             return Steps(time, time, status=Status.not_learned), state
         counted, tried, loss = math.nan, math.nan, math.nan
-        most = self.most_counted(task, state)
-        if math.isinf(time) or not time > most:
+        most, known = self.most_counted(task, state), flow.conditions_until(time)
+        if math.isinf(time) or not time > most or not settles(known):  # descent does not follow a flow too sharp for it
             counts, ends = self.steps_to(task, state[None], goal)
             counted, state = float(counts[0]), ends[0]
             if math.isnan(counted):
                 tried, loss = most, float(self.loss(task, ends)[0])
-        status = status_of(time, counted, flow.conditions_until(time))
+        status = status_of(time, counted, known)
         if status is Status.not_learned and not (state.any() and self.rests(task, state)):  # 0 after an overflow
             status = Status.diverged
         if not math.isnan(tried):
-            counted, status = (math.inf, status) if status is Status.diverged else (counted, Status.not_within)
+            status = Status.not_within
         return Steps(counted, time, status=status, tried=tried, loss=loss), state
 
     def goal_text(self, task: int, goal: Goal) -> str:
@@ -364,10 +384,6 @@ class Method(ABC):
         """Learning rate below which measured conditions allow descent to settle; nan if none limits it."""
         limits = (a for a in assumptions if a.name == LIMIT and a.measured > 0)
         return min((self.learning_rate * a.allowed / a.measured for a in limits), default=math.nan)
-
-    def stable_on(self, task: int) -> bool:
-        """Whether gradient descent settles on one task."""
-        return all(a.holds for a in self.conditions(task) if a.name == LIMIT)
 
     def assumes_gaussian(self, task: int) -> bool:
         """Whether numbers about a task assume Gaussian trials, because only its second moments are known."""

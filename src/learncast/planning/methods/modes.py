@@ -152,7 +152,8 @@ class ModeMethod(Method):
         frame, arrived = self.modes[task].frame, self._arrived(self.problems[task], task, goal)
 
         def test(maps: FloatArray) -> NDArray[np.bool_]:
-            strengths = np.einsum("mk,rmn,nk->rk", frame.mode_outputs, maps, frame.mode_inputs)
+            last = maps[..., : len(frame.mode_inputs)]  # of the last input, if the maps are by lag
+            strengths = np.einsum("mk,rmn,nk->rk", frame.mode_outputs, last, frame.mode_inputs)
             return arrived(np.stack([strengths, np.ones_like(strengths)], axis=1), np.arange(len(maps)))
 
         return test

@@ -41,11 +41,6 @@ class OptimizerMethod(LinearMethod):
             self._runs[key] = descend(self.problems[task].task, self.network_of(state), self.training, goal=goal)
         return self._runs[key]
 
-    def excess_loss(self, task: int, states: FloatArray) -> FloatArray:
-        problem = self.problems[task]
-        losses = [problem.loss_and_slopes(self._weights(state))[0] for state in states]
-        return np.array(losses) - problem.least_loss
-
     def _steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
         runs = [self._descend(task, state, goal) for state in states]
         diverged = math.inf, math.nan

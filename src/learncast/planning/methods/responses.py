@@ -121,6 +121,9 @@ class ResponseMethod(Method):
         problem = self.problems[task].row(0)
         return np.array([problem.loss_and_slopes(state[None])[0][0] for state in states]) - problem.least_loss[0]
 
+    def unreachable(self, task: int, goal: Goal) -> bool:
+        return bool(self.goals(task, goal)[0] < self.problems[task].loss_bound[0])
+
     def least_loss(self, task: int) -> float:
         return float(self.problems[task].least_loss[0])
 

@@ -38,8 +38,7 @@ class TwoLayerMethod(PooledMethod):
     def _flow(self, task: int, state: FloatArray) -> TwoLayerSolution:
         network = self.network_of(state)
         assert not isinstance(network, Deep)
-        problem = replace(self.pooled[task], first=network.maps[0], second=network.maps[1])
-        return TwoLayerSolution(problem, network, self.learning_rate, None)
+        return TwoLayerSolution(replace(self.pooled[task], network=network), network, self.learning_rate, None)
 
     def solution(self) -> Solution:
         return self.flow(self.target, self.start)

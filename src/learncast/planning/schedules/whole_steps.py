@@ -295,7 +295,7 @@ class WholeStepProblem:
         return rests
 
     def _counted_rests(self, strengths: FloatArray, limits: FloatArray) -> FloatArray:
-        """The same, step by step."""
+        """Steps on the target until its band, counted one after another."""
         target, (low, high) = self.maps[-1], self.band
         rests, rows = np.full(len(strengths), np.inf), np.arange(len(strengths))
         for n in range(MOST_STEPS):

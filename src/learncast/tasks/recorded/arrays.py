@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -22,30 +23,23 @@ MATLAB = {"double": 8, "single": 4, "int64": 8, "uint64": 8, "int32": 4, "uint32
           "cell": 1, "char": 1, "logical": 1, "int8": 1, "uint8": 1}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ArrayFormat:
+#: Bytes of every array of a file by its name, as the file declares them, and a function that reads the array.
+Items = dict[str, tuple[int, Callable[[], Any]]]
+
+
+class ArrayFormat(NamedTuple):
     """A file format.
 
     Attributes
     ----------
-    sizes : callable
-        Bytes of every array of a file by its name, as the file declares them.
-    array : callable
-        Reads one array of a file.
+    opened : callable
+        Opens a file and yields its arrays.
     apart : bool
         The format is read in a child process, because its library is not safe for damaged files.
     """
 
-    sizes: Callable[[Path], dict[str, int]]
-    array: Callable[[Path, str], Any]
+    opened: Callable[[Path], AbstractContextManager[Items]]
     apart: bool = True
-
-    def call(self, read: Callable[..., Any], path: Path, *arguments: object) -> Any:
-        """Return ``read(path, *arguments)``, computed in a child process if the format requires it."""
-        if self.apart:
-            return read_apart(read, path, *arguments)
-        with readable(path):
-            return read(path, *arguments)
 
 
 class ArrayFile(Mapping[str, Any]):
@@ -54,14 +48,21 @@ class ArrayFile(Mapping[str, Any]):
     Parameters
     ----------
     path : Path
-    read_format : ArrayFormat
+        File with one of the suffixes of `FORMATS`.
     most_bytes : int
         Most bytes of one array.
     """
 
-    def __init__(self, path: Path, read_format: ArrayFormat, most_bytes: int) -> None:
-        self.path, self._format, self.most_bytes = path, read_format, most_bytes
-        self._sizes: dict[str, int] = read_format.call(read_format.sizes, path)
+    def __init__(self, path: Path, most_bytes: int) -> None:
+        self.path, self.most_bytes = path, most_bytes
+        self._sizes: dict[str, int] = self._call(_sizes)
+
+    def _call(self, read: Callable[..., Any], *arguments: object) -> Any:
+        """Return ``read(path, *arguments)``, computed in a child process if the format requires it."""
+        if FORMATS[self.path.suffix.lower()].apart:
+            return read_apart(read, self.path, *arguments)
+        with readable(self.path):
+            return read(self.path, *arguments)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._sizes)
@@ -75,7 +76,7 @@ class ArrayFile(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         check_bytes(f"{self.path}: array {name!r}", self._sizes[name], self.most_bytes)
         with allowing(self.most_bytes):
-            array = self._format.call(self._format.array, self.path, name)
+            array = self._call(_array, name)
         if isinstance(array, dict):  # of NetCDF, with the names of its dimensions
             import xarray as xr
 
@@ -103,12 +104,11 @@ def arrays_from(path: Path, key: str, *, others: tuple[str, ...] = (), most_byte
         Most bytes of one array.
     """
     file_size(path, f"the file that {key} names")
-    kind = path.suffix.lower()
-    if kind not in FORMATS:
+    if path.suffix.lower() not in FORMATS:
         kinds = ", ".join((*FORMATS, *others))
         raise InvalidSpec(f"{key} must be a {kinds} file, got {path.name}. Use np.savez.", field=key)
     with allowing(most_bytes):
-        return ArrayFile(path, FORMATS[kind], allowed())
+        return ArrayFile(path, allowed())
 
 
 def arrays_named(path: Path, key: str, names: tuple[str, ...]) -> list[Any]:
@@ -120,14 +120,26 @@ def arrays_named(path: Path, key: str, names: tuple[str, ...]) -> list[Any]:
     return [arrays[name] for name in names]
 
 
-def _npz_sizes(path: Path) -> dict[str, int]:
+def _sizes(path: Path) -> dict[str, int]:
+    with FORMATS[path.suffix.lower()].opened(path) as items:
+        return {name: size for name, (size, _) in items.items()}
+
+
+def _array(path: Path, name: str) -> Any:
+    with FORMATS[path.suffix.lower()].opened(path) as items:
+        return items[name][1]()
+
+
+@contextmanager
+def _npz(path: Path) -> Iterator[Items]:
     with zipfile.ZipFile(path) as archive:
-        return {entry.filename.removesuffix(".npy"): entry.file_size for entry in archive.infolist()}
 
+        def array(entry: zipfile.ZipInfo) -> Any:
+            with archive.open(entry) as file:
+                return _npy_content(file, entry.file_size)
 
-def _npz_array(path: Path, name: str) -> Any:
-    with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
-        return _npy_content(file, archive.getinfo(f"{name}.npy").file_size)
+        entries = archive.infolist()
+        yield {one.filename.removesuffix(".npy"): (one.file_size, partial(array, one)) for one in entries}
 
 
 def _npy_content(file: IO[bytes], size: int) -> Any:
@@ -146,50 +158,45 @@ def _npy_content(file: IO[bytes], size: int) -> Any:
     return array
 
 
-def _npy_sizes(path: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_size}
-
-
-def _npy_array(path: Path, name: str) -> Any:
+@contextmanager
+def _npy(path: Path) -> Iterator[Items]:
     # A memory map, so that trials are read in chunks.
-    return np.lib.format.open_memmap(path, mode="r")
+    yield {path.name: (path.stat().st_size, partial(np.lib.format.open_memmap, path, mode="r"))}
 
 
-def _safetensors_sizes(path: Path) -> dict[str, int]:
+@contextmanager
+def _safetensors(path: Path) -> Iterator[Items]:
     safetensors = package("safetensors", "to read .safetensors files", extra="torch")
     with safetensors.safe_open(path, framework="numpy") as file:
-        return dict.fromkeys(file.keys(), path.stat().st_size)
+        yield {name: (path.stat().st_size, partial(file.get_tensor, name)) for name in file.keys()}  # noqa: SIM118  not a dictionary
 
 
-def _safetensors_array(path: Path, name: str) -> Any:
-    safetensors = package("safetensors", "to read .safetensors files", extra="torch")
-    with safetensors.safe_open(path, framework="numpy") as file:
-        return file.get_tensor(name)
-
-
-def _mat_sizes(path: Path) -> dict[str, int]:
+@contextmanager
+def _mat(path: Path) -> Iterator[Items]:
     import h5py
-    from scipy.io import whosmat
+    from scipy.io import loadmat, whosmat
 
     if h5py.is_hdf5(path):  # MATLAB 7.3
         with h5py.File(path) as file:
-            fields = _hdf5_sizes(path).items()
-            structs = {name.replace("/", "."): size for name, size in fields if "/" in name and name[0] != "#"}
-            return {name: int(item.nbytes) for name, item in own_items(file).items()} | structs
-    listed = whosmat(path)
-    sizes = {name: math.prod(shape) * MATLAB[kind] for name, shape, kind in listed if kind in MATLAB}
-    for name in (name for name, _, kind in listed if kind == "struct"):
-        sizes |= {f"{name}.{field}": path.stat().st_size for field in _mat_variable(path, name).dtype.names or ()}
-    return sizes
+            fields = {name: item for name, item in _numeric_arrays(file) if "/" in name and name[0] != "#"}
+            items = own_items(file) | {name.replace("/", "."): item for name, item in fields.items()}
+            yield {name: (int(item.nbytes), partial(_mat73_array, file, item)) for name, item in items.items()}
+        return
+    found: Items = {}
+    for name, shape, kind in whosmat(path):
+        if kind in MATLAB:
+            found[name] = math.prod(shape) * MATLAB[kind], partial(_mat_array, path, name)
+        elif kind == "struct":
+            parts = loadmat(path, variable_names=[name])[name].dtype.names or ()
+            size = path.stat().st_size
+            found |= {f"{name}.{field}": (size, partial(_mat_array, path, name, field)) for field in parts}
+    yield found
 
 
-def _mat_array(path: Path, name: str) -> Any:
-    import h5py
+def _mat_array(path: Path, name: str, field: str = "") -> Any:
+    from scipy.io import loadmat
 
-    if h5py.is_hdf5(path):
-        return _mat73_array(path, name.replace(".", "/"))
-    variable, _, field = name.partition(".")
-    array = _mat_variable(path, variable)
+    array = loadmat(path, variable_names=[name])[name]
     if field:  # of a struct, or of each struct of an array of them
         parts = array[field].ravel(order="F")
         array = parts[0] if len(parts) == 1 else parts
@@ -198,69 +205,58 @@ def _mat_array(path: Path, name: str) -> Any:
     return trials
 
 
-def _mat_variable(path: Path, name: str) -> Any:
-    from scipy.io import loadmat
-
-    return loadmat(path, variable_names=[name])[name]
-
-
-def _mat73_array(path: Path, name: str) -> Any:
+def _mat73_array(file: Any, item: Any) -> Any:
     """Read an array of a MATLAB 7.3 file, which is HDF5 with the axes of every array in reverse order."""
     import h5py
 
-    with h5py.File(path) as file:
-        array = file[name][()].T
-        if array.dtype != h5py.ref_dtype:
-            return _as_trials(array)
-        cells = [file[reference] for reference in array.ravel(order="F")]
-        check_bytes(f"{path}: the cells of {name!r}", sum(int(cell.nbytes) for cell in cells))
-        if any(_is_external(cell) for cell in cells):
-            raise OSError(f"a cell of {name!r} is stored in another file")
-        return [cell[()].T for cell in cells]
+    array = item[()].T
+    if array.dtype != h5py.ref_dtype:
+        return _as_trials(array)
+    cells = [file[reference] for reference in array.ravel(order="F")]
+    check_bytes(f"{file.filename}: the cells of {item.name.lstrip('/')!r}", sum(int(cell.nbytes) for cell in cells))
+    if any(_is_external(cell) for cell in cells):
+        raise OSError(f"a cell of {item.name!r} is stored in another file")
+    return [cell[()].T for cell in cells]
 
 
-def _hdf5_sizes(path: Path) -> dict[str, int]:
+def _numeric_arrays(file: Any) -> Iterator[tuple[str, Any]]:
     """Numeric arrays of an HDF5 or NWB file by their path: "processing/behavior/rates/data".
 
     Links, strings and arrays in other files are left out.
     """
     import h5py
 
-    sizes: dict[str, int] = {}
-    with h5py.File(path) as file:
-        groups, seen = [file], set()
-        for group in groups:  # the list grows during the loop; a group with several parents is visited once
-            for name in group:
-                item = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
-                if isinstance(item, h5py.Group):
-                    address = h5py.h5o.get_info(item.id).addr
-                    if address not in seen:
-                        seen.add(address)
-                        groups.append(item)
-                elif isinstance(item, h5py.Dataset) and item.dtype.kind in "fiub" and not _is_external(item):
-                    sizes[item.name.lstrip("/")] = int(item.nbytes)
-    return sizes
+    groups, seen = [file], set()
+    for group in groups:  # the list grows during the loop; a group with several parents is visited once
+        for name in group:
+            item = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
+            if isinstance(item, h5py.Group):
+                address = h5py.h5o.get_info(item.id).addr
+                if address not in seen:
+                    seen.add(address)
+                    groups.append(item)
+            elif isinstance(item, h5py.Dataset) and item.dtype.kind in "fiub" and not _is_external(item):
+                yield item.name.lstrip("/"), item
 
 
-def _hdf5_array(path: Path, name: str) -> Any:
+@contextmanager
+def _hdf5(path: Path) -> Iterator[Items]:
     import h5py
 
     with h5py.File(path) as file:
-        return file[name][()]
+        yield {name: (int(item.nbytes), partial(item.__getitem__, ())) for name, item in _numeric_arrays(file)}
 
 
-def _nc_sizes(path: Path) -> dict[str, int]:
+@contextmanager
+def _nc(path: Path) -> Iterator[Items]:
     import xarray as xr
 
     with xr.open_dataset(path, decode_times=False) as file:
-        return {str(name): int(item.nbytes) for name, item in file.variables.items()}
 
+        def array(name: object) -> dict[str, Any]:
+            return {"dims": tuple(map(str, file[name].dims)), "values": np.asarray(file[name].values)}
 
-def _nc_array(path: Path, name: str) -> Any:
-    import xarray as xr
-
-    with xr.open_dataset(path, decode_times=False) as file:
-        return {"dims": tuple(map(str, file[name].dims)), "values": np.asarray(file[name].values)}
+        yield {str(name): (int(item.nbytes), partial(array, name)) for name, item in file.variables.items()}
 
 
 def _is_external(item: Any) -> bool:
@@ -273,15 +269,12 @@ def _as_trials(array: Any) -> Any:
     return list(array.ravel(order="F")) if array.dtype == object else array
 
 
-_HDF5 = ArrayFormat(_hdf5_sizes, _hdf5_array)
 #: Formats by the suffix of the file.
 FORMATS = {
-    ".npz": ArrayFormat(_npz_sizes, _npz_array, apart=False),
-    ".safetensors": ArrayFormat(_safetensors_sizes, _safetensors_array),
-    ".npy": ArrayFormat(_npy_sizes, _npy_array, apart=False),
-    ".mat": ArrayFormat(_mat_sizes, _mat_array),
-    ".nc": ArrayFormat(_nc_sizes, _nc_array),
-    ".h5": _HDF5,
-    ".hdf5": _HDF5,
-    ".nwb": _HDF5,
+    ".npz": ArrayFormat(_npz, apart=False),
+    ".safetensors": ArrayFormat(_safetensors),
+    ".npy": ArrayFormat(_npy, apart=False),
+    ".mat": ArrayFormat(_mat),
+    ".nc": ArrayFormat(_nc),
+    **dict.fromkeys((".h5", ".hdf5", ".nwb"), ArrayFormat(_hdf5)),
 }

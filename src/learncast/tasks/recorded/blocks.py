@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import accumulate, combinations_with_replacement
 
 import numpy as np
 
@@ -155,46 +154,42 @@ class BlockSums:
         count, total, square = (np.zeros((self.most, *[self.values] * axes)) for axes in range(3))
         self._blocks = Blocks(count, total, square, inputs, targets, centred, scaled)
 
-    def add(self, *parts: FloatArray) -> None:
-        """Add trials, (trials, values), given as one array or as adjacent groups of columns."""
-        if self.size * self.values < CACHED:  # for small blocks a copy is faster than a product for each pair
-            parts = (np.concatenate(parts, axis=1),)
+    def add(self, rows: FloatArray) -> None:
+        """Add trials, (trials, values)."""
         if self.most == 1:
-            self._merge(0, parts)
+            self._merge(0, rows)
             return
-        while len(parts[0]):
+        while len(rows):
             if self._blocks.counts[self._filled] == self.size:
                 self._filled += 1
                 if self._filled == self.most:
                     self._halve()
             free = self.size - int(self._blocks.counts[self._filled])
-            self._merge(self._filled, [part[:free] for part in parts])
-            parts = tuple(part[free:] for part in parts)
+            self._merge(self._filled, rows[:free])
+            rows = rows[free:]
 
     def blocks(self) -> Blocks:
         """The blocks so far; a single one if more do not fit in memory."""
         full, live = self._blocks, slice(0, int((self._blocks.counts > 0).sum()))  # blocks fill one after another
         return replace(full, counts=full.counts[live], means=full.means[live], scatters=full.scatters[live])
 
-    def _merge(self, block: int, parts: Sequence[FloatArray]) -> None:
+    def _merge(self, block: int, rows: FloatArray) -> None:
         counts, mean, scatter = self._blocks.counts, self._blocks.means[block], self._blocks.scatters[block]
-        before, new = counts[block], len(parts[0])
+        before, new = counts[block], len(rows)
         # A product takes a third of the time of a mean over the long axis, with no more rounding.
-        means = [np.ones(new) @ part / new for part in parts]
-        gap, total = np.concatenate(means) - mean, before + new
+        own = np.ones(new) @ rows / new
+        gap, total = own - mean, before + new
         mean += gap * (new / total)
         if self._blocks.centred:
-            parts = [part - own for part, own in zip(parts, means, strict=True)]
+            rows = rows - own
             add_products(scatter, gap[None] * np.sqrt(before * new / total))
-        add_products(scatter, *parts)
+        add_products(scatter, rows)
         counts[block] = total
 
     def _halve(self) -> None:
         """Merge neighbouring blocks when all are full."""
-        half, (counts, means, scatters) = (
-            self.most // 2,
-            (self._blocks.counts, self._blocks.means, self._blocks.scatters),
-        )
+        half, full = self.most // 2, self._blocks
+        counts, means, scatters = full.counts, full.means, full.scatters
         for k in range(half):  # in place, because a copy would double the memory
             if self._blocks.centred:
                 gap = means[2 * k + 1] - means[2 * k]
@@ -218,21 +213,12 @@ def rows_at_a_time(values: int) -> int:
     return max(1, CACHED // values, min(values, CHUNK_SIZE // values))
 
 
-def add_products(total: FloatArray, *parts: FloatArray) -> None:
-    """Add rows^T rows to a matrix in place, where `parts` are adjacent columns of the rows.
-
-    The product is formed in slabs of columns, because a full product would double the memory.
-    """
+def add_products(total: FloatArray, rows: FloatArray) -> None:
+    """Add rows^T rows to a matrix in place, in slabs of columns, because a full product would double the memory."""
     width = max(1, CHUNK_SIZE // len(total))
-    edges = list(accumulate((part.shape[1] for part in parts), initial=0))
-    for (k, left), (j, right) in combinations_with_replacement(enumerate(parts), 2):
-        rows = slice(edges[k], edges[k + 1])
-        for start in range(0, right.shape[1], width):
-            product = left.T @ right[:, start : start + width]
-            columns = slice(edges[j] + start, edges[j] + start + product.shape[1])
-            total[rows, columns] += product
-            if j > k:
-                total[columns, rows] += product.T
+    for start in range(0, rows.shape[1], width):
+        slab = slice(start, start + width)
+        total[:, slab] += rows.T @ rows[:, slab]
 
 
 def channel_scales(power: FloatArray, mean_square: FloatArray) -> FloatArray:

@@ -168,11 +168,9 @@ class EnvironmentTrials:
             raise InvalidSpec(f"ob and gt must have the same steps, got {shapes}.", field="environment")
         x, y = x.reshape(len(x), -1), y.reshape(len(y), -1)
         if classes is not None and (y.shape[1] != 1 or not np.isin(y, classes).all()):
-            wanted, got = (
-                f"one class from {classes[0]} to {classes[-1]}",
-                f"{y.shape[1]} from {y.min():g} to {y.max():g}",
-            )
-            raise InvalidSpec(f"gt of trial {k} must be {wanted} at each step, got {got}.", field="environment")
+            wanted = f"one class from {classes[0]} to {classes[-1]} at each step"
+            got = f"{y.shape[1]} from {y.min():g} to {y.max():g}"
+            raise InvalidSpec(f"gt of trial {k} must be {wanted}, got {got}.", field="environment")
         return x, y
 
     def draw(self, trials: int, rng: np.random.Generator) -> tuple[object, ...]:

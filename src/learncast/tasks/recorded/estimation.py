@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from learncast._core.validation import FloatArray, count, one_of
-from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Sampled, check_memory
-from learncast.tasks.recorded.blocks import BlockSums, blocks_that_fit, channel_scales, rows_at_a_time
+from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, check_memory
+from learncast.tasks.recorded.blocks import BlockSums, blocks_that_fit, rows_at_a_time
+from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.recorded.trials import RecordedTrials
 
@@ -42,15 +44,16 @@ def estimate(trials: RecordedTrials, *, centre: bool, scale: str, chunk: int | N
     # Missing first steps are zeros, but they must not count in means.
     if trials.needs_mask(centre or scaled):
         check_memory((n + y[1]) ** 2, f"the statistics of trials of {n} input values")
-        result = _masked(trials, centre, scaled)
+        result = prepared(trials.masked(centre, scaled), MaskedTrials.moments)
+        result = result._replace(recording=replace(result.recording, source=trials.kept))
     elif kept_as_trials(len(trials), n + m):
-        result = sampled(*trials.chunk(slice(0, len(trials))), centre=centre, scaled=scaled)
+        result = sampled(*trials.chunk(slice(0, len(trials))), centre, scaled)
     else:
         check_memory((n + m) ** 2, f"the statistics of trials of {n + m} values")
         size = -(-len(trials) // blocks_that_fit(n + m))
         sums = BlockSums(x, y, centred=centre, scaled=scaled, size=size)
         for start in range(0, len(trials), rows):
-            sums.add(*(part.reshape(len(part), -1) for part in trials.chunk(slice(start, start + rows))))
+            sums.add(np.hstack([part.reshape(len(part), -1) for part in trials.chunk(slice(start, start + rows))]))
         result = summed(sums)
         result = result._replace(recording=replace(result.recording, source=trials.kept))
     return result._replace(recording=_described(result.recording, trials))
@@ -65,27 +68,22 @@ def _described(recording: Recording, trials: RecordedTrials) -> Recording:
     return replace(recording, classes=trials.classes, given=len(trials.inputs), lengths=lengths, counted=counted)
 
 
-def _masked(trials: RecordedTrials, centre: bool, scaled: bool) -> Estimate:
-    prepared, preprocessing = trials.masked(centre, scaled).prepared()
-    recording = Recording(centre, scaled, *preprocessing, source=trials.kept)
-    return Estimate(*prepared.moments(), len(trials), recording)
-
-
 def kept_as_trials(trials: int, values: int) -> bool:
     """Whether trials of this many values are smaller than their second moments and fit in memory."""
     return trials < values and 8 * trials * values <= MEMORY_LIMIT
 
 
-def sampled(x: FloatArray, y: FloatArray, *, centre: bool, scaled: bool) -> Estimate:
+def sampled(x: FloatArray, y: FloatArray, centre: bool, scaled: bool) -> Estimate:
     """Moments of trials (trials, steps, channels), stored as the trials themselves."""
-    means, scales = (x.mean(axis=0), y.mean(axis=0)), np.ones(x.shape[2])
-    if centre:
-        x, y = x - means[0], y - means[1]
-    if scaled:
-        power = np.einsum("ptc,ptc->c", x, x) / (len(x) * x.shape[1])
-        scales = channel_scales(power, (means[0] ** 2).mean(axis=0))
-        x = x / scales
-    return Estimate(Sampled(x, x), Sampled(x, y), Sampled(y, y), len(x), Recording(centre, scaled, *means, scales))
+    trials = MaskedTrials.complete(x, y, centred=centre, scaled=scaled)
+    return prepared(trials, lambda made: made.sampled)
+
+
+def prepared(trials: MaskedTrials, moments: Callable[[MaskedTrials], tuple[Covariance, ...]]) -> Estimate:
+    """Moments of trials, which are centred and scaled first."""
+    made, preprocessing = trials.prepared()
+    input_, cross, target = moments(made)
+    return Estimate(input_, cross, target, len(made), Recording(made.centred, made.scaled, *preprocessing))
 
 
 def summed(sums: BlockSums) -> Estimate:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learncast._core.errors import InvalidSpec, check_keywords
+from learncast._core.errors import InvalidSpec, brief, check_keywords
 from learncast._core.limits import listed
 from learncast.tasks.recorded.arrays import ArrayFile, arrays_from
 from learncast.tasks.recorded.preparation import cut_trials, in_axis_order
+from learncast.tasks.recorded.streams import from_batches, is_dataset
 from learncast.tasks.recorded.tables import SUFFIXES, column_of_trials, from_table
 from learncast.tasks.recorded.targets import array_like, check_same_trials
 from learncast.tasks.task import Task
@@ -108,9 +109,7 @@ def from_file(
     if layout:
         key = next(iter(layout))
         raise InvalidSpec(f"{key} needs a table ({' or '.join(SUFFIXES)}), got {path.name!r}.", field=key)
-    trials: dict[str, Any] = (
-        _neighbours(arrays, named) if path.suffix.lower() == ".npy" else trial_arrays(arrays, named)
-    )
+    trials = (_neighbours if path.suffix.lower() == ".npy" else trial_arrays)(arrays, named)
     if "inputs" in trials and ("targets" in trials or "labels" in trials):
         if events is not None:
             if rate is None or window is None or len(window) != 2:
@@ -145,7 +144,7 @@ def trial_arrays(arrays: ArrayFile, named: Mapping[str, Sequence[str] | str]) ->
     return trials
 
 
-def _neighbours(arrays: ArrayFile, named: Mapping[str, Sequence[str] | str]) -> dict[str, object]:
+def _neighbours(arrays: ArrayFile, named: Mapping[str, Sequence[str] | str]) -> dict[str, Any]:
     """The array of an .npy file as inputs, and arrays of other files in its folder."""
     trials = {"inputs": arrays[arrays.path.name]}
     for key, value in named.items():
@@ -184,8 +183,6 @@ def from_trials(inputs: Any, targets: Any, *, labels: bool | None = None, **opti
     if not isinstance(x, list) and x.ndim == 2:
         x = x[:, None, :]
     y = targets if isinstance(targets, list) else array_like("targets", targets)
-    if labels is None and not isinstance(y, list) and getattr(y, "dtype", np.dtype("f8")).kind not in "iubUS":
-        y = y[:, None] if y.ndim == 1 else y
     return Task.from_samples(x, y, labels=labels, **options)
 
 
@@ -205,11 +202,12 @@ def from_data(
     ----------
     data : array, pair, table or path
         Inputs (trials, steps, channels) or (trials, channels) with `targets`; a pair (inputs, targets); a data frame,
-        see `from_table`; an xarray data set, whose variables `inputs` and `targets` name; or a file, see `from_file`.
+        see `from_table`; an xarray data set, whose variables `inputs` and `targets` name; a Dataset, a DataLoader or
+        another iterable of batches, see `from_batches`; or a file, see `from_file`.
     targets : array, optional
         (trials, outputs), (trials, steps, outputs), or (trials,) for one number or one label per trial.
     **options
-        Those of `Task.from_samples`, `from_table` or `from_file`.
+        Those of `Task.from_samples`, `from_table`, `from_batches` or `from_file`.
 
     Returns
     -------
@@ -230,6 +228,8 @@ def from_data(
         data, targets = data
     if targets is not None and isinstance(data, str | os.PathLike):
         raise InvalidSpec("targets of a file are named, not given as an array.", field="targets")
+    if isinstance(data, np.ndarray) and "targets" in options:
+        raise InvalidSpec(f"targets of an array must be an array, got {brief(options['targets'])}.", field="targets")
     if targets is not None:
         return from_trials(data, targets, **options)
     if isinstance(data, str | os.PathLike):
@@ -239,7 +239,15 @@ def from_data(
         return from_trials(*(data[name] for name in names.values()), **options)  # type: ignore[index]
     if hasattr(data, "columns"):
         return from_table(data, **options)
+    if _is_loader(data):
+        return from_batches(data, **options)
     raise InvalidSpec(f"data needs targets, got {type(data).__name__} alone. Give (inputs, targets).", field="targets")
+
+
+def _is_loader(data: object) -> bool:
+    """Whether data are a Dataset, a DataLoader or another iterable of batches."""
+    holds_arrays = hasattr(data, "shape") or isinstance(data, list | tuple | Mapping)
+    return is_dataset(data) or (isinstance(data, Iterable) and not holds_arrays)
 
 
 def _names(data: object) -> set[str]:
@@ -253,5 +261,7 @@ def data_keywords(data: object, targets: object = None) -> tuple[str, ...]:
         return (*inspect.signature(from_file).parameters, "trial", "step", "channel", "value", "at")
     if hasattr(data, "data_vars"):
         return tuple(inspect.signature(Task.from_samples).parameters)
+    if targets is None and not hasattr(data, "columns") and _is_loader(data):
+        return tuple(inspect.signature(from_batches).parameters)[1:]
     is_table = targets is None and hasattr(data, "columns")
     return tuple(inspect.signature(from_table if is_table else Task.from_samples).parameters)

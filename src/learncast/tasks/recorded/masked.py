@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learncast._core.validation import FloatArray
-from learncast.tasks.covariance import Dense
+from learncast.tasks.covariance import Dense, Sampled
 from learncast.tasks.recorded.blocks import CHUNK_SIZE, add_products, channel_scales
 
 Mask = NDArray[np.bool_]
@@ -87,6 +87,12 @@ class MaskedTrials:
             scales = channel_scales(power, (x_mean**2).mean(axis=0))
             x = x / scales
         return MaskedTrials(x, y, present, counted, self.centred, self.scaled), (x_mean, y_mean, scales)
+
+    @property
+    def sampled(self) -> tuple[Sampled, Sampled, Sampled]:
+        """Input, cross and target statistics of trials of which every step counts, stored as the trials themselves."""
+        x, y = self.inputs, self.targets
+        return Sampled(x, x), Sampled(x, y), Sampled(y, y)
 
     def moments(self) -> tuple[Dense, Dense, Dense]:
         """Input, cross and target statistics, summed over the readouts that count, each shifted to the last step."""

@@ -11,7 +11,6 @@ from learncast._core.errors import InvalidSpec
 from learncast.tasks.covariance import Covariance, Sampled
 from learncast.tasks.geometry import recurrence_kernel
 from learncast.tasks.recorded.blocks import Blocks
-from learncast.tasks.recorded.estimation import sampled
 from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.task import Task
 
@@ -48,8 +47,7 @@ def resampled(task: Task, rng: np.random.Generator) -> Task:
     """
     stored = _stored(task)
     if not isinstance(stored, Blocks):
-        number = _number(stored)
-        return _chosen(task, stored, rng.integers(number, size=number))
+        return _chosen(task, stored, rng.integers(len(stored), size=len(stored)))
     repeats = rng.multinomial(len(stored), np.full(len(stored), 1 / len(stored)))
     return _chosen(task, stored, np.repeat(np.arange(len(stored)), repeats))
 
@@ -79,7 +77,7 @@ def halves(task: Task, rng: np.random.Generator) -> tuple[Task, Task]:
     (15, 15)
     """
     stored = _stored(task)
-    order = rng.permutation(_number(stored))
+    order = rng.permutation(len(stored))
     parts = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
     return _chosen(task, stored, parts[0]), _chosen(task, stored, parts[1])
 
@@ -127,42 +125,35 @@ def pooled_recording(task: Task, recurrence: float) -> Task:
     return Task.trusted(*parts, name=task.name, trials=task.trials, recording=rule)
 
 
-def _stored(task: Task) -> Sampled | MaskedTrials | Blocks:
+def _stored(task: Task) -> MaskedTrials | Blocks:
     """The trials of a recorded task, or blocks of them."""
     if isinstance(task.cross_covariance, Sampled):
-        return _require_trials(task)
-    if task.recording is None:
+        _require_trials(task)
+        stored: MaskedTrials | Blocks | None = task.recorded_trials
+    elif task.recording is None:
         raise _not_recorded(task)
-    stored = task.recording.masked or task.recording.blocks
+    else:
+        stored = task.recording.masked or task.recording.blocks
     if stored is None:
         raise InvalidSpec(f"task {task.name!r} stores no trials: it is a resample or too large.", field="task")
     return stored
 
 
-def _require_trials(task: Task) -> Sampled:
-    """Inputs and targets of all trials, if all statistics are stored as the same trials."""
-    parts = [
-        part for part in (task.input_covariance, task.cross_covariance, task.target_covariance) if part is not None
-    ]
-    trials = [part.trials for part in parts if isinstance(part, Sampled)]
-    if len(trials) < len(parts) or len(set(trials)) > 1 or not isinstance(task.cross_covariance, Sampled):
+def _require_trials(task: Task) -> None:
+    """Raise unless all statistics are stored as the same trials."""
+    parts = (task.input_covariance, task.cross_covariance, task.target_covariance)
+    trials = {part.trials if isinstance(part, Sampled) else None for part in parts if part is not None}
+    if None in trials or len(trials) > 1:
         raise _not_recorded(task)
-    return task.cross_covariance
 
 
-def _number(stored: Sampled | MaskedTrials | Blocks) -> int:
-    return stored.trials if isinstance(stored, Sampled) else len(stored)
-
-
-def _chosen(task: Task, stored: Sampled | MaskedTrials | Blocks, chosen: NDArray[np.int64]) -> Task:
+def _chosen(task: Task, stored: MaskedTrials | Blocks, chosen: NDArray[np.int64]) -> Task:
     """The task of some of its trials, or of some of its blocks."""
     rule, trials = task.recording, len(chosen)
     parts: tuple[Covariance, ...]
-    if isinstance(stored, Sampled):
-        centre, scaled = (rule.centred, rule.scaled) if rule is not None else (False, False)
-        parts = sampled(stored.left[chosen], stored.right[chosen], centre=centre, scaled=scaled)[:3]
-    elif isinstance(stored, MaskedTrials):
-        parts = stored.prepared(chosen)[0].moments()
+    if isinstance(stored, MaskedTrials):
+        made = stored.prepared(chosen)[0]
+        parts = made.sampled if isinstance(task.cross_covariance, Sampled) else made.moments()
     else:
         repeats = np.bincount(chosen, minlength=len(stored)).astype(float)
         parts, trials = stored.cut(stored.moment(repeats)), int(repeats @ stored.counts)

@@ -186,7 +186,8 @@ class _Stream:
         x, (y, are_labels, _) = checked_batch(batch, where, self.labels)
         if are_labels:
             if self.classes is None:
-                raise InvalidSpec(f"labels of batches need classes, got none in {where}.", field="classes")
+                remedy = "Set their number, or labels=False if they are numbers."
+                raise InvalidSpec(f"labels of batches need classes, got none in {where}. {remedy}", field="classes")
             y, self.known = one_hot(y, self.classes, where=f"labels of {where}")
         x, y = squarable("inputs", x), squarable("targets", real_array(f"targets of {where}", y))
         self._shapes = _same_shapes(self._shapes, (x.shape[1:], y.shape[1:]), where)
@@ -223,7 +224,7 @@ class _Stream:
         if self._sums is not None:
             estimate = summed(self._sums)
         else:
-            estimate, source = sampled(x, y, centre=self.centre, scaled=self.scaled), None
+            estimate, source = sampled(x, y, self.centre, self.scaled), None
         recording = replace(estimate.recording, given=self.trials, classes=self.known, source=source, origin=origin)
         return Task.estimated(estimate._replace(recording=recording), name=name)
 

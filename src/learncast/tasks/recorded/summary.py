@@ -251,6 +251,9 @@ def _groups(task: Task, b: float, pooled: Pooled | None) -> Groups | None:
     """Sums over single trials if they are stored, else over blocks."""
     if pooled is not None:
         z, y = pooled
+        flat = z.reshape(-1, z.shape[2])
+        if 2 * len(flat) <= z.shape[2]:  # few trials of many channels: in the span of the trials
+            z = z @ np.linalg.qr(flat.T)[0]
         if task.recording is not None and task.recording.centred and z.shape[1] == 1:
             # A subtracted mean is a fitted coefficient, so it must not use the left-out trial either.
             z = np.concatenate([z, np.ones((len(z), 1, 1))], axis=2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from learncast._core.errors import InvalidSpec, brief
 from learncast._core.isolation import read_apart
-from learncast._core.limits import allowed, check_bytes, file_size, listed
+from learncast._core.limits import allowed, check_bytes, file_size, listed, natural_key
 from learncast._core.packages import package
 from learncast._core.validation import FloatArray, one_of, positive
 from learncast.tasks.recorded.masked import Mask
@@ -68,8 +67,8 @@ def from_table(
         "target".
     labels : str or bool, optional
         Column of class labels (integers or strings), which become one-hot targets, instead of `targets`; the column
-        "labels" by default if there are no target columns. A single target column of integers needs `labels=True` if
-        they are classes, or `labels=False` if they are numbers.
+        "labels" by default if there are no target columns. A single target column of integers is read as by
+        `Task.from_samples`: `labels=True` if they are classes, `labels=False` if they are numbers.
     classes
         See `Task.from_samples`.
     mask : str, optional
@@ -120,7 +119,8 @@ def from_table(
         frame = _binned(frame, keys, means, positive("bin_width", bin_width))
     if tidy:
         frame, channels = _wide(frame, (trial, step), channel or "channel", value or "value", source)
-        used = {*([targets] if isinstance(targets, str) else targets or ()), labels, mask}
+        named = _starting_with(frame, "target") if targets is None and labels is None else targets or ()
+        used = {*([named] if isinstance(named, str) else named), labels, mask}
         inputs = [name for name in channels if name not in used] if inputs is None else inputs
     if isinstance(labels, str) and targets is not None:
         raise InvalidSpec(f"{source}: give either targets or labels, not both.", field="labels")
@@ -135,10 +135,8 @@ def from_table(
     counts = None if mask is None else read.numbers([mask], every)[:, :, 0]
     live = every if counts is None else counts != 0
     gaps = fill is not None
-    y = read.labels(y_names[0], live) if labels else read.numbers(y_names, live, gaps)
-    if labels is None and len(y_names) == 1 and (y == np.round(y)).all() and read.has_integers(y_names[0]):
-        remedy = "Set labels=True for classes, labels=False for numbers."
-        raise InvalidSpec(f"{source}: {y_names[0]!r} could be classes or numbers. {remedy}", field="labels")
+    integers = labels is None and len(y_names) == 1 and read.has_integers(y_names[0])
+    y = read.labels(y_names[0], live) if labels or integers else read.numbers(y_names, live, gaps)
     default = Path(source).stem if isinstance(table, str | os.PathLike) else "recorded"
     return Task.from_samples(
         rows.numbers(x_names, np.broadcast_to(live if at == "end" else True, rows.size), gaps),
@@ -148,7 +146,7 @@ def from_table(
         scale=scale,
         mask=counts[:, 0] if at == "end" and counts is not None else counts,
         lengths=rows.lengths,
-        labels=bool(labels),
+        labels=None if integers else bool(labels),
         classes=classes,
         fill=fill,
         bias=bias,
@@ -282,13 +280,8 @@ def _check_columns(frame: Any, names: list[str], source: str) -> None:
 
 def _in_order(index: NDArray[np.int64], names: Any) -> tuple[NDArray[np.int64], list[object]]:
     """Trials of rows (-1 if unknown) and names in the order of the names, so that the order of rows does not matter."""
-
-    def natural(name: object) -> tuple[list[str | tuple[int, str]], str]:
-        parts = [part.lstrip("0") if k % 2 else part for k, part in enumerate(re.split(r"(\d+)", str(name)))]
-        return [(len(part), part) if k % 2 else part for k, part in enumerate(parts)], str(name)
-
     known = names.tolist()
-    order = sorted(range(len(known)), key=lambda k: natural(known[k]))
+    order = sorted(range(len(known)), key=lambda k: natural_key(known[k]))
     place = np.append(np.argsort(order), -1)
     return place[index], [known[k] for k in order]
 
@@ -386,7 +379,10 @@ class _TrialRows:
             place, value = self.place[0][k], self.frame[column].iloc[k]
             trial = self.names[place] if 0 <= place < len(self.names) else None
             got = f"{brief(value)} in row {self.rows[k] + 1}, trial {brief(trial)}"
-            raise InvalidSpec(f"{self.source}: {column!r} must not be missing or infinite, got {got}.", field=column)
+            is_word = isinstance(value, str) and bool(value.strip()) and np.isnan(_float(value))
+            wanted = "must be a number" if is_word else "must not be missing or infinite"
+            hint = f" If {column!r} holds classes, name it with labels= instead of targets=." if is_word else ""
+            raise InvalidSpec(f"{self.source}: {column!r} {wanted}, got {got}.{hint}", field=column)
 
 
 def _as_steps(times: FloatArray, step: str, source: str) -> FloatArray:

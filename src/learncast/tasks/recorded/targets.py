@@ -14,10 +14,10 @@ from learncast._core.validation import FloatArray, count
 
 #: Most classes that labels may have.
 MOST_CLASSES = 10_000
-#: Number of classes above which labels that hardly repeat could be numbers as well.
-FEW_CLASSES = 20
-#: Size of a number whose square is still precise.
-SMALLEST = 1e-150
+#: Number of classes above which integers could be counts as well.
+FEW_CLASSES = 10
+#: Size of a number whose twelfth power is still precise, as norms of products of statistics have it.
+SMALLEST = 1e-20
 #: Names of the dimensions of an xarray array, in the singular, for each axis.
 DIMENSIONS = {
     "trial": ("trial", "sequence", "sample", "epoch", "pair"),
@@ -57,8 +57,9 @@ class Targets(NamedTuple):
         """Decide the meaning of targets.
 
         Integers, booleans and strings are labels: (trials,) at the end or (trials, steps) at every step, perhaps with
-        a last axis of length 1. Integers with several channels, and floats, are numbers. Integers that could be either
-        are refused.
+        a last axis of length 1. Integers with several channels, and floats, are numbers; floats (trials,) are one
+        output at the end. Integers that could be counts are refused: those of more than ten values, and those of three
+        or more of which one occurs only once.
 
         Parameters
         ----------
@@ -81,26 +82,35 @@ class Targets(NamedTuple):
                 field = "labels" if labels else "targets"
                 raise InvalidSpec(f"labels{where} must be (trials[, steps]), got shape {shape}.", field=field)
             given = values.reshape(shape[: 1 + at_steps])
-            if complete and labels is None and kind in "iu":
-                _refuse_ambiguous(given, at_steps, where)
+            if complete and labels is None and (kind in "iu" or (kind in "US" and _are_numbers(given))):
+                _refuse_ambiguous(given.astype(float) if kind in "US" else given, at_steps, where)
             return cls(given, True, at_steps)
-        if len(shape) == 1 and labels is not None:
+        if len(shape) == 1:
             return cls(values[:, None], False, False)
         if len(shape) not in (2, 3):
             wanted = "(trials[, steps], outputs)"
-            raise InvalidSpec(f"targets{where} must be {wanted}, got shape {shape}. {CHOICE}", field="targets")
+            raise InvalidSpec(f"targets{where} must be {wanted}, got shape {shape}.", field="targets")
         at_end = len(shape) == 3 and shape[1] == 1 < size[1]
         return cls(values[:, 0] if at_end else values, False, len(shape) == 3 and not at_end)
 
 
-def _refuse_ambiguous(labels: NDArray[np.integer[Any]], at_steps: bool, where: str) -> None:
-    """Refuse integers that look like one-hot rows or like numbers as much as like labels."""
+def _are_numbers(words: NDArray[np.generic]) -> bool:
+    """Whether all strings are numbers written as text."""
+    try:
+        return bool(np.isfinite(words.astype(float)).all())
+    except ValueError:
+        return False
+
+
+def _refuse_ambiguous(labels: NDArray[np.generic], at_steps: bool, where: str) -> None:
+    """Refuse integers that look like one-hot rows or like counts as much as like labels."""
     if at_steps and np.isin(labels, (0, 1)).all() and (labels.sum(axis=1) == 1).all():
         got = f"integers of shape {labels.shape} that could be both"
         raise InvalidSpec(f"targets{where} must be labels or one-hot rows, got {got}. {CHOICE}", field="labels")
-    classes = len(np.unique(labels))
-    if classes > FEW_CLASSES and 2 * classes > labels.size:
-        got = f"{classes} different integers among {labels.size}"
+    values, repeats = np.unique(labels, return_counts=True)
+    if len(values) > FEW_CLASSES or (len(values) > 2 and repeats.min() == 1):
+        kind = "integers" if labels.dtype.kind in "iu" else "numbers as text"
+        got = f"{len(values)} different {kind} among {labels.size}"
         raise InvalidSpec(f"targets{where} must be labels or numbers, got {got}. {CHOICE}", field="labels")
 
 
@@ -160,7 +170,7 @@ def axis_of(name: object) -> str | None:
 
 
 def squarable(name: str, values: FloatArray) -> FloatArray:
-    """Refuse values whose squares are all below or above the range of floats."""
+    """Refuse values whose powers are all below or above the range of floats."""
     largest = float(np.abs(values).max(initial=0.0))
     if 0 < largest < SMALLEST or largest > 1 / SMALLEST:
         wanted = f"between {SMALLEST:g} and {1 / SMALLEST:g}"
@@ -182,8 +192,8 @@ def _in_order(name: str, value: Any) -> NDArray[np.generic]:
     numbers = [len(found) for found in axes.values()]
     if numbers[0] != 1 or max(numbers) > 1 or sum(numbers) < value.ndim:
         accepted = "; ".join(f"{axis}: {', '.join(words)}" for axis, words in DIMENSIONS.items())
-        got = f"{', '.join(map(str, value.dims))}. Accepted names are {accepted}"
-        raise InvalidSpec(f"{name} must have a dimension of trials, and no other twice, got {got}.", field=name)
+        got = f"{', '.join(map(str, value.dims))}. Known names are {accepted}"
+        raise InvalidSpec(f"{name} must name its dimensions trial, step or channel, each once, got {got}.", field=name)
     values = np.asarray(value.transpose(*(found[0] for found in axes.values() if found)).values)
     if axes["step"] and not axes["channel"]:
         return values[:, :, None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -54,19 +55,14 @@ class Batches(ABC):
 
     @abstractmethod
     def moments(self, rows: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
-        """E[z z^T] and E[y z^T] of the next batch of some runs, for the pooled input z, summed over readouts."""
+        """E[z z^T] and E[y z^T] of the next batch of some runs, summed over readouts.
 
-    @abstractmethod
-    def statistics(self) -> LagStatistics:
-        """Statistics of the next batch of a single run."""
+        z is the pooled input if the recurrence is a fixed scalar, otherwise the inputs by lag behind the readout.
+        """
 
     @abstractmethod
     def gradient_variance(self, problem: LearningProblem, first: FloatArray, second: FloatArray) -> float:
         """Variance of the gradient of a batch, summed over both maps; nan if batches are not independent."""
-
-    def fresh(self) -> Batches:
-        """A source of batches for a further run, which starts a new epoch."""
-        return copy.copy(self)
 
     def copy(self) -> Batches:
         """A source that continues with the same batches."""
@@ -119,11 +115,6 @@ class TrialBatches(Batches):
             self.pooled = trials.pooled(recurrence_kernel(recurrence, steps, readouts))
         self._draws = TrialDraws(len(trials), batch, runs, rng, shuffle)
 
-    def fresh(self) -> Batches:
-        other = copy.copy(self)
-        other._draws = TrialDraws(len(self.trials), self.batch, self.runs, self.rng, self.shuffle)
-        return other
-
     def copy(self) -> Batches:
         other = super().copy()
         assert isinstance(other, TrialBatches)
@@ -132,19 +123,13 @@ class TrialBatches(Batches):
         return other
 
     def moments(self, rows: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
-        assert self.pooled is not None
         chosen = self._draws.next(rows)
+        if self.pooled is None:
+            each = (self.trials.chosen(one).moments() for one in chosen)
+            return _stacked(LagStatistics.from_covariances(x.values, y.values[:, :, 0, :]) for x, y, _ in each)
         z, y = (part[chosen].reshape(len(rows), -1, part.shape[2]) for part in self.pooled)
         number = chosen.shape[1]
         return np.swapaxes(z, 1, 2) @ z / number, np.swapaxes(y, 1, 2) @ z / number
-
-    def statistics(self) -> LagStatistics:
-        one = np.zeros(1, dtype=np.intp)
-        if self.pooled is not None:
-            power, cross = self.moments(one)
-            return LagStatistics(power[0][None, :, None, :], cross, np.nan)
-        inputs, targets, _ = self.trials.chosen(self._draws.next(one)[0]).moments()
-        return LagStatistics.from_covariances(inputs.values, targets.values[:, :, 0, :])
 
     def gradient_variance(self, problem: LearningProblem, first: FloatArray, second: FloatArray) -> float:
         if self.batch >= len(self.trials):
@@ -172,13 +157,13 @@ class GaussianBatches(Batches):
         Rows of L for the inputs.
     targets : (readouts, outputs, rank)
         Rows of L for the targets.
-    recurrence : float
-        Scalar recurrence by which `moments` pools the inputs.
+    recurrence : float, optional
+        Fixed scalar recurrence by which inputs are pooled.
     """
 
     inputs: FloatArray
     targets: FloatArray
-    recurrence: float
+    recurrence: float | None
     gaussian = True
 
     @classmethod
@@ -194,22 +179,23 @@ class GaussianBatches(Batches):
             root, steps = _root(_joint_covariance(task)), task.steps
         x, y = np.split(root, [steps * task.inputs])
         shapes = (steps, task.inputs, -1), (task.cross_covariance.shape[2], task.outputs, -1)
-        return cls(batch, runs, rng, x.reshape(shapes[0]), y.reshape(shapes[1]), problem.pooled_recurrence or 0.0)
+        return cls(batch, runs, rng, x.reshape(shapes[0]), y.reshape(shapes[1]), problem.pooled_recurrence)
 
     @cached_property
     def _pooled(self) -> tuple[FloatArray, FloatArray]:
         """Rows of L for the pooled input and the target at each readout, (channels, readouts, rank) each."""
-        kernel = recurrence_kernel(self.recurrence, len(self.inputs), len(self.targets))
+        kernel = recurrence_kernel(self.recurrence or 0.0, len(self.inputs), len(self.targets))
         return np.einsum("tr,tck->crk", kernel, self.inputs), self.targets.transpose(1, 0, 2)
 
     def moments(self, rows: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
         half = wishart_roots(self.inputs.shape[2], self.batch, len(rows), self.rng)
+        if self.recurrence is None:
+            return _stacked(map(self._by_lag, half))
         seen, asked = ((part @ half[:, None]).reshape(len(rows), len(part), -1) for part in self._pooled)
         back = np.swapaxes(seen, 1, 2) / self.batch
         return seen @ back, asked @ back
 
-    def statistics(self) -> LagStatistics:
-        half = wishart_roots(self.inputs.shape[2], self.batch, 1, self.rng)[0]
+    def _by_lag(self, half: FloatArray) -> LagStatistics:
         x, y = self.inputs @ half, self.targets @ half
         moment = np.einsum("tik,sjk->tisj", x, x, optimize=True) / self.batch
         cross = np.einsum("tik,rok->tiro", x, y, optimize=True) / self.batch
@@ -220,6 +206,11 @@ class GaussianBatches(Batches):
         error, power = 2 * problem.least_loss, problem.statistics.input[0, :, 0, :]  # pooled to one lag
         out = (second**2).sum() / len(second) * np.trace(power)
         return float(error * (out + np.vdot(first @ power, first))) / self.batch
+
+
+def _stacked(statistics: Iterable[LagStatistics]) -> tuple[FloatArray, FloatArray]:
+    power, cross = (np.stack(part) for part in zip(*(s.moments for s in statistics), strict=True))
+    return power, cross
 
 
 def _joint_covariance(task: Task) -> FloatArray:
@@ -233,12 +224,17 @@ def _joint_covariance(task: Task) -> FloatArray:
 
 
 def _root(joint: FloatArray) -> FloatArray:
-    """Return L with L L^T the covariance, one column per direction with variance, in any units of the variables."""
+    """Return L with L L^T the covariance, one column per direction with variance, in any units of the variables.
+
+    L is lower triangular (trapezoidal if directions have no variance) with a positive diagonal, as by Cholesky:
+    eigenvectors of equal eigenvalues would differ between machines, and so would seeded draws.
+    """
     scale = np.sqrt(np.clip(np.diagonal(joint), 0.0, None))
     scale = np.where(scale > 0, scale, 1.0)
     values, vectors = np.linalg.eigh(joint / scale[:, None] / scale)
     live = values > ROUND_OFF * values.max(initial=0.0)
-    return np.asarray(scale[:, None] * vectors[:, live] * np.sqrt(values[live]))
+    triangle = np.asarray(np.linalg.qr((vectors[:, live] * np.sqrt(values[live])).T, mode="r"))
+    return np.asarray(scale[:, None] * (triangle * np.where(np.diagonal(triangle) < 0, -1.0, 1.0)[:, None]).T)
 
 
 def wishart_roots(size: int, freedom: int, number: int, rng: np.random.Generator) -> FloatArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -119,7 +119,7 @@ class _Snapshot:
     def advance(self, slopes: Weights | None = None) -> None:
         """Take one step; the gradient on the task itself may be given."""
         if self.batches is not None:
-            _, slopes = self.problem.loss_and_slopes(self.weights, self.batches.statistics())
+            _, slopes = self.problem.loss_and_slopes(self.weights, self.batches.moments(np.zeros(1, dtype=np.intp)))
         elif slopes is None:
             _, slopes = self.problem.loss_and_slopes(self.weights)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -335,20 +335,23 @@ def descend(
     return Descent(problem, training.learning_rate, *known, status, str(training.optimizer), tuple(snapshots))
 
 
-def count_steps(problem: LearningProblem, learning_rate: float, goal: float, expected: float) -> float:
+def count_steps(
+    problem: LearningProblem, learning_rate: float, goal: float, expected: float, sharpest: Callable[[], float]
+) -> float:
     """Count the gradient-descent steps to a loss.
 
-    The count is infinite if descent diverges or cannot arrive, and nan if `expected`, the flow time, is too long to
-    count single steps. Descent may arrive although the flow rests at a saddle.
+    The count is infinite if descent diverges or cannot arrive. Descents that take long by `expected`, the flow time,
+    are counted in strides, whose length `sharpest` limits, the largest curvature on the way. The count is nan if even
+    the strides are too many. Descent may arrive although the flow rests at a saddle.
     """
     if problem.map_problem is not None:
         return problem.map_problem.count(goal - problem.least_loss, learning_rate)[0]
     if goal <= problem.least_loss:
         return math.inf
-    if MOST_COUNTED < expected < math.inf:
-        return math.nan
     most = int(2 * expected + 1000) if math.isfinite(expected) else MOST_COUNTED
     descent = problem.by_lag
+    if MOST_COUNTED < expected < math.inf:
+        return descent.strides_to(descent.start, goal, learning_rate, most, sharpest())[0]
     return float(descent.steps_to(descent.start[None], np.array([goal]), learning_rate, most)[0][0])
 
 

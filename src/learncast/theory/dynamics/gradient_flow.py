@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,18 +13,21 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from learncast._core.errors import NotLearned, UnsupportedModel
+from learncast._core.errors import NotLearned
 from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray, between, positive
 from learncast.networks.deep import Deep, Linear
+from learncast.networks.two_layer import product
 from learncast.results import Provenance, Status, Trajectory, spec_hash
+from learncast.tasks.recorded.span import in_span
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, stable_learning_rate
+from learncast.theory.dynamics.deep import PLACES, DeepModes, closed_form
 from learncast.theory.dynamics.descent import count_steps
 from learncast.theory.dynamics.learning_problem import AS_RECURRENT, LearningProblem, Weights, curvature
 from learncast.theory.dynamics.solution import LearningTime, Solution, checked_time, checked_times, status_of
 from learncast.theory.dynamics.steps.lag_descent import DENSE, LagDescent
-from learncast.theory.dynamics.steps.pooled_descent import hidden_basis
+from learncast.theory.dynamics.steps.pooled_descent import in_bases, out_of_bases
 
 __all__ = ["FlowSolution", "gradient_flow"]
 
@@ -39,8 +42,6 @@ AT_REST = 1e-9
 #: Factor on the time at which the gradient became small until the flow counts as at rest: a weak mode may still grow
 #: from a small start. The explicit method is slow at rest, so its factor is smaller.
 PATIENCE = {"LSODA": 10.0, "DOP853": 1.5}
-#: Number of times at which the curvature along a flow is measured.
-CURVATURE_POINTS = 7
 
 #: Function of time and weights: velocity of the weights, or its Jacobian.
 Velocity = Callable[[float, FloatArray], FloatArray]
@@ -61,6 +62,8 @@ class FlowCourse:
         Error per solver step, relative, and absolute in units of the largest weight at the start.
     end : callable, optional
         Weights at infinite time, None if unknown; by default the flow is integrated until it rests.
+    saddle : float
+        Loss that the flow never falls below, at which it rests although integration would leave it by round-off.
     state : {"going", "rest", "diverged", "unfinished"}
     """
 
@@ -72,6 +75,7 @@ class FlowCourse:
     patience: float = PATIENCE["LSODA"]
     jacobian: Velocity | None = None
     end: Callable[[], FloatArray | None] | None = None
+    saddle: float = -math.inf
     ends: list[float] = field(default_factory=lambda: [0.0])
     pieces: list[Any] = field(default_factory=list)
     state: str = "going"
@@ -138,6 +142,11 @@ class FlowCourse:
             return self.start
         if time == math.inf and self.end is not None and self.state != "rest" and (end := self.end()) is not None:
             return end
+        if self.saddle > -math.inf:
+            time = min(time, self._time_to(self.saddle))
+        return self._weights(time)
+
+    def _weights(self, time: float) -> FloatArray | None:
         self.advance(time)
         if time <= self.ends[-1]:
             return np.asarray(self.pieces[int(np.searchsorted(self.ends, time, side="left")) - 1](time))
@@ -151,13 +160,23 @@ class FlowCourse:
             raise NotLearned(f"The flow is {self.state} at step {last:.4g} and does not reach {step:g}.", field="time")
         return weights
 
+    def times_until(self, time: float) -> list[float]:
+        """Return ends of solver steps up to a flow time, as far as it is known, to look at the flow."""
+        self.advance(time)
+        last = min(time, self.ends[-1])
+        times = [*(t for t in self.ends if t < last), last]
+        return [times[k] for k in np.unique(np.linspace(0, len(times) - 1, PLACES).astype(int))]
+
     def loss(self, time: float) -> float:
-        """Return the loss at a flow time; nan if the flow does not reach it."""
-        weights = self.weights(time)
+        """Return the loss at a flow time; nan if integration does not reach it."""
+        weights = self.start if time == 0 else self._weights(time)
         return math.nan if weights is None else self.loss_of(weights)
 
     def time_to(self, goal: float) -> float:
         """Return the first flow time with a loss of at most `goal`; infinite if it rests above, nan if unknown."""
+        return math.inf if goal < self.saddle else self._time_to(goal)
+
+    def _time_to(self, goal: float) -> float:
         while not self.loss(self.ends[-1]) <= goal:
             if self.state == "rest" and self.still_moves:
                 self.state, self.patience = "going", math.inf  # a small gradient alone does not prove a rest
@@ -175,7 +194,7 @@ class FlowCourse:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FlowSolution(Solution):
-    """Gradient flow of a linear network, integrated adaptively as far as requested.
+    """Gradient flow of a linear network, integrated adaptively as far as requested, or in closed form if it has one.
 
     Attributes
     ----------
@@ -197,14 +216,23 @@ class FlowSolution(Solution):
     array([0.   , 0.446, 1.734])
     """
 
-    promise = "integrated"
     problem: LearningProblem
     learning_rate: float
     tolerance: float
-    _course: FlowCourse = field(repr=False)
-    _basis: FloatArray | None = field(default=None, repr=False)
+    _course: FlowCourse | DeepModes = field(repr=False)
+    _bases: Sequence[FloatArray] | None = field(default=None, repr=False)
     conditions: tuple[Assumption, ...] | None = None
     known_least: float | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether the flow has a closed form."""
+        return isinstance(self._course, DeepModes)
+
+    @property
+    def forecast_class(self) -> str:
+        """Forecast class, a key of `learncast.results.FORECAST_CLASSES`."""
+        return super().forecast_class if self.closed else "integrated"
 
     @property
     def least_loss(self) -> float:
@@ -224,13 +252,14 @@ class FlowSolution(Solution):
         strength = np.stack([self.problem.strengths(row) for row in known])
         values = {"strength": strength, "loss": loss, "excess_loss": loss - self.least_loss}
         weights = {name: np.stack([row[name] for row in known]) for name in self.problem.start}
-        values |= {f"{AS_RECURRENT[name]}_weights": weights[name] for name in self.problem.learn}
+        layers = [weights[name] for name in self.problem.layers]
+        named = (name for name in self.problem.learn if name in AS_RECURRENT)
+        values |= {f"{AS_RECURRENT[name]}_weights": weights[name] for name in named}
         if self.problem.pooled is not None:
-            first, second = (weights[name] for name in self.problem.map_names)
             values |= {
-                "network_function": second @ first,
-                "input_gram": np.swapaxes(first, 1, 2) @ first,
-                "output_gram": second @ np.swapaxes(second, 1, 2),
+                "network_function": product(layers),
+                "input_gram": layers[0].mT @ layers[0],
+                "output_gram": layers[-1] @ layers[-1].mT,
             }
         lost = "diverged" if self._course.state == "diverged" else "not_within"
         status = np.array([lost if row is None else "ok" for row in rows], dtype=str)
@@ -244,12 +273,13 @@ class FlowSolution(Solution):
         start = self.problem.start
         if flat is self._course.start:  # without rounding
             return start
-        if self._basis is None:
+        if self._bases is None:
             return self.problem.unflatten(flat, start)
-        first, second = self.problem.learn
-        like = {first: self._basis.T @ start[first], second: start[second] @ self._basis}
+        layers = self.problem.layers
+        like = dict(zip(layers, in_bases([start[name] for name in layers], self._bases), strict=True))
         small = self.problem.unflatten(flat, like)
-        return {**start, first: self._basis @ small[first], second: small[second] @ self._basis.T}
+        full = out_of_bases([small[name] for name in layers], self._bases, start[layers[0]])
+        return {**start, **dict(zip(layers, full, strict=True))}
 
     def network_at(self, time: float) -> Linear:
         """Return the network after `time` gradient steps of the flow."""
@@ -266,7 +296,9 @@ class FlowSolution(Solution):
         if self.problem.nothing_to_learn:
             return LearningTime(accuracy, np.zeros(1), np.zeros(1), (Status.ok,))
         flow = self._steps_to(goal)
-        descent = count_steps(self.problem, self.learning_rate, goal, flow)
+        descent = count_steps(
+            self.problem, self.learning_rate, goal, flow, lambda: float(self.curvatures_until(flow).max())
+        )
         status = status_of(flow, descent, self.conditions_until(flow))
         if status is Status.diverged and math.isnan(flow):
             flow = math.inf
@@ -293,8 +325,12 @@ class FlowSolution(Solution):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """A note on the loss that is left because there are too few hidden units."""
-        return self.problem.remarks
+        """Notes on the loss that too few hidden units leave, and on a saddle at which the flow rests."""
+        if isinstance(self._course, DeepModes) or self._course.saddle == -math.inf:
+            return self.problem.remarks
+        left = self._course.saddle - self.problem.least_loss
+        note = f"the flow rests at a saddle with an excess loss of {left:.3g}, which finite steps may leave"
+        return (*self.problem.remarks, note)
 
     @property
     def bottleneck_loss(self) -> float:
@@ -303,12 +339,7 @@ class FlowSolution(Solution):
 
     def curvatures_until(self, steps: float) -> FloatArray:
         """Return the curvature of the loss at several times up to a number of gradient steps, as far as it is known."""
-        course, until = self._course, steps * self.learning_rate
-        course.advance(until)
-        last = min(until, course.ends[-1])
-        times = [*(t for t in course.ends if t < last), last]
-        picked = np.unique(np.linspace(0, len(times) - 1, CURVATURE_POINTS).astype(int))
-        flats = [course.weights(times[k]) for k in picked]
+        flats = map(self._course.weights, self._course.times_until(steps * self.learning_rate))
         return np.array([curvature(self.problem, self._unpack(flat)) for flat in flats if flat is not None])
 
     @property
@@ -316,28 +347,45 @@ class FlowSolution(Solution):
         """Origin of the numbers."""
         p = self.problem
         digest = spec_hash("flow", p.task.hash, p.network.hash, p.learn, self.learning_rate, self.tolerance)
-        return Provenance("flow", (), digest)
+        return Provenance("theory" if self.closed else "flow", (), digest)
 
     def __repr__(self) -> str:
-        reached = self._course.ends[-1] / self.learning_rate
+        course = self._course
+        known = "" if isinstance(course, DeepModes) else f", known to step {course.ends[-1] / self.learning_rate:.4g}"
         return (
             f"<FlowSolution of {self.problem.task.name!r} at learning rate {self.learning_rate:g}, learning "
-            f"{', '.join(self.problem.learn)}: {self._course.state}, known to step {reached:.4g}>"
+            f"{', '.join(self.problem.learn)}: {course.state}{known}>"
         )
 
 
-def _reduced(problem: LearningProblem) -> tuple[LearningProblem, FloatArray | None]:
-    """Return the problem restricted to the hidden directions in use, if pooled, and their basis."""
+def _reduced(problem: LearningProblem) -> tuple[LearningProblem, list[FloatArray] | None]:
+    """Return the problem restricted to the directions in which weights move, if pooled, and their bases."""
     if problem.map_problem is None:
         return problem, None
-    start, (first, second) = problem.start, problem.learn
-    basis = hidden_basis(start[first], start[second])
-    if basis.shape[1] == len(basis):
+    task, network, bases = problem.task, problem.network, problem.map_problem.bases
+    b, span = problem.map_problem.recurrence, problem.map_problem.span
+    if tuple(basis.shape[1] for basis in bases) == network.widths:
         return problem, None
-    small = {**start, first: basis.T @ start[first], second: start[second] @ basis}
-    if "recurrent" in small:
-        small["recurrent"] = problem.map_problem.recurrence * np.eye(basis.shape[1])
-    return LearningProblem(problem.task, problem.network.with_weights(small), problem.learn), basis
+    small = dict(zip(problem.layers, in_bases(network.layer_weights, bases), strict=True))
+    if "recurrent" in problem.start:
+        small["recurrent"] = b * np.eye(bases[1].shape[1])
+    own = task if span is None else in_span(task, b, span)
+    return LearningProblem(own, network.with_weights(small), problem.learn), bases
+
+
+def _saddle(problem: LearningProblem) -> float:
+    """Loss that the flow of balanced layers never falls below; minus infinity if it may reach the optimum.
+
+    For as many outputs as inputs, balanced layers keep the sign of the determinant of the network function. If the
+    optimum has the other sign, the flow rests at a saddle.
+    """
+    pooled, network = problem.map_problem, problem.network
+    if pooled is None or not isinstance(network, Deep) or min(network.widths) < max(pooled.cross.shape):
+        return -math.inf
+    if not Assumption("balanced_weights", network.imbalance_share).holds:
+        return -math.inf
+    unlike = np.linalg.slogdet(network.function)[0] * np.linalg.slogdet(pooled.reachable)[0] < 0
+    return problem.least_loss + pooled.descent.loss_without(len(pooled.cross) - 1) if unlike else -math.inf
 
 
 def gradient_flow(
@@ -355,11 +403,12 @@ def gradient_flow(
     Parameters
     ----------
     task : Task
-    network : LinearRNN or TwoLayer
+    network : LinearRNN, TwoLayer or Deep
     learning_rate : float
         Times are counted in its steps.
     learn : tuple of str, optional
-        Weights that learn: some of "input", "recurrent", "output" (or "first", "second"); all by default.
+        Weights that learn: some of "input", "recurrent", "output" (or "first", "second", or "layer1", "layer2", ...);
+        all by default.
     tolerance : float
         Error per solver step.
 
@@ -379,10 +428,14 @@ def gradient_flow(
     """
     rate = positive("learning_rate", learning_rate)
     allowed = between("tolerance", tolerance, 1e-13, 1e-3)
-    problem = LearningProblem.of(task, network, learn)
-    if isinstance(network, Deep):
-        raise UnsupportedModel("gradient_flow needs a LinearRNN or a TwoLayer. Use forecast.", field="network")
-    small, basis = _reduced(problem)
+    return flow_of(LearningProblem.of(task, network, learn), rate, allowed)
+
+
+def flow_of(problem: LearningProblem, learning_rate: float, tolerance: float) -> FlowSolution:
+    """`gradient_flow` of a problem that has been checked; it shares what the problem knows of its rest."""
+    if (modes := closed_form(problem)) is not None:
+        return FlowSolution(problem, learning_rate, tolerance, modes)
+    small, bases = _reduced(problem)
     start = small.flatten(small.start)
 
     by_lag = small.by_lag
@@ -394,12 +447,13 @@ def gradient_flow(
         return float(by_lag.loss_and_slopes(flat[None])[0][0])
 
     name = "LSODA" if len(start) <= STIFF_SIZE else "DOP853"
-    course = FlowCourse(start, slope, loss, allowed, getattr(scipy.integrate, name), PATIENCE[name])
+    solver, saddle = getattr(scipy.integrate, name), _saddle(problem)
+    course = FlowCourse(start, slope, loss, tolerance, solver, PATIENCE[name], saddle=saddle)
     if name == "LSODA" and len(start) <= (DENSE if small.map_problem is None else STIFF_SIZE):
         course = replace(course, jacobian=lambda _, flat: -by_lag.hessian(flat))
     if small.map_problem is None and len(start) <= DENSE:
         course = replace(course, end=lambda: _rest(by_lag))
-    return FlowSolution(problem, rate, allowed, course, basis)
+    return FlowSolution(problem, learning_rate, tolerance, course, bases)
 
 
 #: Share of the loss of a network that answers 0 by which the loss may still fall at an end of training.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,15 +11,15 @@ import scipy
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, one_of
-from learncast.networks.deep import Deep, Linear
+from learncast.networks.deep import Linear
 from learncast.networks.linear_rnn import check_fit
 from learncast.networks.two_layer import product
 from learncast.procedure.training import Training
 from learncast.tasks.geometry import Frame, common_frame
+from learncast.tasks.recorded.span import in_span, trial_span
 from learncast.tasks.task import Task
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.statistics import LagStatistics
-from learncast.theory.dynamics.steps.deep_descent import DeepDescent
 from learncast.theory.dynamics.steps.lag_descent import LagDescent
 
 __all__ = ["LearningProblem", "curvature", "lag_statistics"]
@@ -29,7 +29,7 @@ Weights = dict[str, FloatArray]
 #: Share of the loss of the zero map that counts as nothing to learn: round-off.
 NOTHING = 1e-12
 
-#: A two-layer network is a recurrent network with one step; the names of its weights as such.
+#: A two-layer network is a recurrent network with one step: the names of its weights as such.
 AS_RECURRENT = {"input": "input", "recurrent": "recurrent", "output": "output", "first": "input", "second": "output"}
 
 
@@ -51,10 +51,11 @@ class LearningProblem:
     Attributes
     ----------
     task : Task
-    network : LinearRNN or TwoLayer
+    network : LinearRNN, TwoLayer or Deep
         Before training.
     learn : tuple of str
-        Names of the weights that learn: some of "input", "recurrent", "output" (or "first", "second").
+        Names of the weights that learn: some of "input", "recurrent", "output" (or "first", "second", or "layer1",
+        "layer2", ...).
 
     Examples
     --------
@@ -78,14 +79,12 @@ class LearningProblem:
     def of(cls, task: Task, network: Linear, learn: tuple[str, ...] | None) -> LearningProblem:
         """Check that task, network and weights fit together."""
         check_fit(task, network)
-        kind = DeepProblem if isinstance(network, Deep) else cls
-        return kind(task, network, checked_learn(network, learn))
+        return cls(task, network, checked_learn(network, learn))
 
     @property
-    def map_names(self) -> tuple[str, str]:
-        """Names of the input and output weights."""
-        first, *_, last = self.start
-        return first, last
+    def layers(self) -> tuple[str, ...]:
+        """Names of the weights from the inputs to the outputs, without the recurrent ones."""
+        return tuple(name for name in self.start if name != "recurrent")
 
     @property
     def start(self) -> Weights:
@@ -120,16 +119,19 @@ class LearningProblem:
     @cached_property
     def pooled(self) -> PooledProblem | None:
         """Pooled problem, if the recurrence is a fixed scalar."""
-        return None if self.pooled_recurrence is None else PooledProblem.of(self.task, self.network)
+        b = self.pooled_recurrence
+        return None if b is None else PooledProblem.of(self.task, self.network, trial_span([self.task], b))
 
     @property
     def map_problem(self) -> PooledProblem | None:
         """Pooled problem, if the recurrence is a fixed scalar and all other weights learn."""
         return self.pooled if self.learn == learned_weights(self.network, None) else None
 
-    def loss_and_slopes(self, weights: Weights, statistics: LagStatistics | None = None) -> tuple[float, Weights]:
-        """Return the loss and its gradient in the weights that learn, on the task or on sampled statistics."""
-        descent = self.by_lag if statistics is None else self._descent_on(statistics)
+    def loss_and_slopes(
+        self, weights: Weights, moments: tuple[FloatArray, FloatArray] | None = None
+    ) -> tuple[float, Weights]:
+        """Return the loss and its gradient in the weights that learn, on the task or on sampled second moments."""
+        descent = self.by_lag if moments is None else replace(self.by_lag, power=moments[0], cross=moments[1])
         (loss,), (flat,) = descent.loss_and_slopes(self.flatten(weights)[None])
         slopes = self.unflatten(flat, weights)
         return float(loss), {name: slopes[name] for name in self.learn}
@@ -137,13 +139,17 @@ class LearningProblem:
     @cached_property
     def frame(self) -> Frame:
         """Input and output directions of the modes of the task."""
-        maps = (self.function(self.start),)
-        return common_frame([self.task], maps=maps, recurrence=self.pooled_recurrence)
+        function, b = self.function(self.start), self.pooled_recurrence
+        span = None if b is None or self.pooled is None else self.pooled.span
+        if b is None or span is None or span.shape[1] < self.task.outputs:
+            return common_frame([self.task], maps=(function,), recurrence=b)
+        small = common_frame([in_span(self.task, b, span)], maps=(function @ span,))
+        rest = np.linalg.qr(span, mode="complete")[0][:, span.shape[1] :]
+        return Frame(np.concatenate([span @ small.inputs, rest], axis=1), small.outputs)
 
     def function(self, weights: Weights) -> FloatArray:
-        """Return the map from the last input to the output, W_y W_x (or W2 W1), (outputs, inputs)."""
-        first, second = self.map_names
-        return weights[second] @ weights[first]
+        """Return the map from the last input to the output, W_y W_x (or W_L ... W_1), (outputs, inputs)."""
+        return product([weights[name] for name in self.layers])
 
     def strengths(self, weights: Weights) -> FloatArray:
         """Return the strength of each mode: the diagonal of `function` in the frame."""
@@ -157,31 +163,35 @@ class LearningProblem:
         """Strength of each mode at the least loss."""
         if self.map_problem is None:
             return self.strengths(self.unflatten(self.by_lag.rest[0], self.start))
-        return self._strengths_of(self.map_problem.descent.reachable)
+        return self._strengths_of(self.map_problem.reachable)
 
     @cached_property
     def by_lag(self) -> LagDescent:
         """Gradient descent on the statistics by lag, many networks in parallel."""
-        return self._descent_on(self.statistics)
+        return self.statistics.descent(*self.parts)
 
-    def _descent_on(self, statistics: LagStatistics) -> LagDescent:
-        first, second = (self.start[name] for name in self.map_names)
-        recurrent = self.start.get("recurrent", np.zeros((len(first), len(first))))
-        return statistics.descent((first, recurrent, second), [AS_RECURRENT[name] for name in self.learn])
+    @property
+    def parts(self) -> tuple[tuple[FloatArray, ...], tuple[bool, ...]]:
+        """Weights of the first layer, the recurrence and the layers after it, and which of them learn."""
+        first, *out = self.layers
+        kept = np.zeros((len(self.start[first]),) * 2)
+        weights = {first: self.start[first], "recurrent": kept, **self.start}
+        names = (first, "recurrent", *out)
+        return tuple(weights[name] for name in names), tuple(name in self.learn for name in names)
 
     @cached_property
     def least_loss(self) -> float:
         """Least loss that this network can reach; nan if the variance of the targets is unknown.
 
         For a fixed scalar recurrence it is the loss of the best linear map of the pooled input, of the rank that the
-        hidden units allow and through the weights that do not learn. Otherwise it is the loss at which training from
-        these weights rests. This is the one definition against which tasks count as learned.
+        hidden units allow and through the layers that do not learn, if these do not lie between others that do.
+        Otherwise it is the loss at which training from these weights rests. This is the one definition against which
+        tasks count as learned.
         """
-        if self.pooled is None:
-            return self.by_lag.rest[1]
         if self.map_problem is not None:
             return self.map_problem.least_loss
-        return self.pooled.least_loss_of_one_layer(self.map_names[0] in self.learn)
+        known = None if self.pooled is None else self.pooled.least_loss_of([name in self.learn for name in self.layers])
+        return self.by_lag.rest[1] if known is None else known
 
     @property
     def baseline_loss(self) -> float:
@@ -197,41 +207,6 @@ class LearningProblem:
     def remarks(self) -> tuple[str, ...]:
         """A note on the loss that is left because there are too few hidden units."""
         return () if self.map_problem is None else self.map_problem.remarks
-
-
-@dataclass(frozen=True, eq=False)
-class DeepProblem(LearningProblem):
-    """Task and a network of any number of layers, all of which learn."""
-
-    network: Deep
-
-    def __post_init__(self) -> None:
-        if self.learn != tuple(self.start):
-            raise InvalidSpec(f"All layers of a Deep network learn, got learn={self.learn!r:.60}.", field="learn")
-
-    @cached_property
-    def pooled_recurrence(self) -> float:
-        return self.network.scalar_recurrence
-
-    @cached_property
-    def pooled(self) -> PooledProblem:
-        return PooledProblem.of(self.task, self.network)
-
-    def function(self, weights: Weights) -> FloatArray:
-        return product([weights[name] for name in self.learn])
-
-    def loss_and_slopes(self, weights: Weights, statistics: LagStatistics | None = None) -> tuple[float, Weights]:
-        using = self.statistics if statistics is None else statistics
-        power, cross, function = using.input[0, :, 0, :], using.cross[0], self.function(weights)
-        loss = using.constant + float((function * (function @ power / 2 - cross)).sum())
-        pull = self.descent.pull(self.flatten(weights)[None], power, cross)[0]
-        return loss, {name: -part for name, part in self.unflatten(pull, weights).items()}
-
-    @cached_property
-    def descent(self) -> DeepDescent:
-        """Gradient descent on the statistics of the task."""
-        shapes = tuple((len(w), w.shape[1]) for w in self.network.weights)
-        return DeepDescent(self.pooled.power, self.pooled.cross, self.network.hidden_size, shapes)
 
 
 def checked_learn(network: Linear, learn: Sequence[str] | None) -> tuple[str, ...]:
@@ -320,12 +295,15 @@ def curvature(problem: LearningProblem, weights: Weights | None = None) -> float
     [0.092, 0.046]
     """
     at = problem.start if weights is None else weights
-    if isinstance(problem, DeepProblem) or problem.pooled is None:
-        flat, descent = problem.flatten(at), problem.descent if isinstance(problem, DeepProblem) else problem.by_lag
+    pooled = problem.pooled
+    if pooled is None or len(problem.layers) > 2:
+        flat, descent = problem.flatten(at), problem.by_lag
         return _largest_eigenvalue(lambda v: descent.hessian_product(flat, v[None])[0], len(flat))
-    first, second = problem.map_names
-    learn = first in problem.learn, second in problem.learn
-    return pooled_curvature(problem.pooled.cross, problem.pooled.power, at[first], at[second], learn)
+    first, second = problem.layers
+    learn, seen = (first in problem.learn, second in problem.learn), at[first]
+    if pooled.span is not None:
+        seen = seen @ pooled.span
+    return pooled_curvature(pooled.descent.cross, pooled.descent.power, seen, at[second], learn)
 
 
 def pooled_curvature(
@@ -351,8 +329,14 @@ def _completed(
     if len(layers) > layers.shape[1]:
         layers = np.concatenate([np.linalg.qr(layers, mode="r"), np.zeros((1, layers.shape[1]))])
     A, C = layers[:, :n], layers[:, n:].T
-    descent = LagDescent(power, cross, np.zeros(()), (A, np.zeros((len(A), len(A))), C), (True, False, True))
-    return _largest_eigenvalue(lambda v: descent.hessian_product(descent.start, v[None])[0], A.size + C.size)
+    G = C @ A @ power - cross
+
+    def product(v: FloatArray) -> FloatArray:
+        dA, dC = v[: A.size].reshape(A.shape), v[A.size :].reshape(C.shape)
+        dG = (C @ dA + dC @ A) @ power
+        return np.concatenate([(C.T @ dG + dC.T @ G).ravel(), (dG @ A.T + G @ dA.T).ravel()])
+
+    return _largest_eigenvalue(product, A.size + C.size)
 
 
 def sharpest_curvature(cross: FloatArray, power: FloatArray, places: Sequence[tuple[FloatArray, FloatArray]]) -> float:

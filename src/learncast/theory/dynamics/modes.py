@@ -359,7 +359,7 @@ class ModeSolution(Solution):
 
     def network_at(self, time: float) -> LinearRNN:
         """Return the network after `time` gradient steps of the flow."""
-        return self.network.with_maps(*self._maps_at(checked_time(time)))
+        return self.network.with_layers(*self._maps_at(checked_time(time)))
 
     def _maps_at(self, time: float) -> tuple[FloatArray, FloatArray]:
         a, c = self._weights(self._strengths(np.array([time]))[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -146,6 +146,11 @@ def worst_status(statuses: Iterable[Status]) -> Status:
     return max(statuses, key=_SEVERITY.index, default=Status.ok)
 
 
+def settles(assumptions: Iterable[Assumption]) -> bool:
+    """Whether measured conditions allow descent to settle at its learning rate."""
+    return all(a.holds for a in assumptions if a.name == "stable_learning_rate")
+
+
 def status_of(flow: float, descent: float, assumptions: Iterable[Assumption]) -> Status:
     """Return the status of a flow time and a number of descent steps.
 
@@ -159,7 +164,8 @@ def status_of(flow: float, descent: float, assumptions: Iterable[Assumption]) ->
     Returns
     -------
     Status
-        ``diverged`` also if descent passes the goal but cannot converge at its learning rate.
+        ``diverged`` also if descent passes the goal but cannot converge at its learning rate. If its steps are unknown,
+        as where they are too many to count, that is not known.
 
     Examples
     --------
@@ -173,8 +179,7 @@ def status_of(flow: float, descent: float, assumptions: Iterable[Assumption]) ->
         return Status.not_learned
     if not math.isfinite(flow) and math.isnan(descent):
         return Status.not_within
-    settles = all(a.holds for a in known if a.name == "stable_learning_rate")
-    if math.isinf(descent) or not settles:
+    if math.isinf(descent) or (math.isfinite(descent) and not settles(known)):
         return Status.diverged
     return Status.ok if exact(known) else Status.outside_theory
 
@@ -217,20 +222,7 @@ class Solution(Displayable, ABC):
         return self._time_to_loss(positive("tolerance", tolerance))
 
     def _time_to_loss(self, excess: float) -> float:
-        def gap(time: float) -> float:
-            return self._excess_loss(time) - excess
-
-        if gap(0.0) <= 0:
-            return 0.0
-        if not gap(math.inf) < 0:
-            return math.inf
-        late = 1.0  # the loss of a flow never rises, so there is one crossing
-        while gap(late) > 0:
-            late *= 2.0
-        if late == math.inf:
-            return late
-        early = late / 2.0 if gap(late / 2.0) > 0 else 0.0
-        return float(scipy.optimize.brentq(gap, early, late, xtol=1e-300, rtol=4 * np.finfo(float).eps))
+        return first_time(lambda time: self._excess_loss(time) - excess)
 
     def _excess_loss(self, time: float) -> float:
         return float(self.at([time])["excess_loss"][0])
@@ -264,7 +256,7 @@ class Solution(Displayable, ABC):
         measured along the flow up to the stop.
         """
         own, rate = self.assumptions, "stable_learning_rate"
-        if not math.isfinite(steps) or all(a.holds for a in own if a.name == rate):
+        if not math.isfinite(steps) or settles(own):
             return own
         curvatures = self.curvatures_until(steps)
         if not len(curvatures):
@@ -320,6 +312,21 @@ class Solution(Displayable, ABC):
         table = Table(f"Steps to {USUAL_ACCURACY:.0%}", ("mode", "descent", "flow", "status"), rows)
         standing = self.forecast_class, FORECAST_CLASSES[self.forecast_class]
         return HtmlRepr.of(self, table, standing=standing, conditions=Trust(self.assumptions, standing[0]).table)
+
+
+def first_time(gap: Callable[[float], float]) -> float:
+    """Return the first time at which a gap that never rises is 0; infinite if never."""
+    if gap(0.0) <= 0:
+        return 0.0
+    if not gap(math.inf) < 0:
+        return math.inf
+    late = 1.0
+    while gap(late) > 0:
+        late *= 2.0
+    if late == math.inf:
+        return late
+    early = late / 2.0 if gap(late / 2.0) > 0 else 0.0
+    return float(scipy.optimize.brentq(gap, early, late, xtol=1e-300, rtol=4 * np.finfo(float).eps))
 
 
 def checked_times(times: ArrayLike) -> FloatArray:

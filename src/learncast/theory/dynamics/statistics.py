@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -57,14 +56,15 @@ class LagStatistics:
         for name, value in (("input", power), ("cross", cross), ("constant", float(self.constant))):
             object.__setattr__(self, name, value)
 
-    def descent(
-        self, weights: tuple[FloatArray, FloatArray, FloatArray], learn: Collection[str] = WEIGHTS
-    ) -> LagDescent:
+    def descent(self, weights: tuple[FloatArray, ...], learns: tuple[bool, ...]) -> LagDescent:
         """Gradient descent of a linear RNN (W_x, W_h, W_y) of which some weights learn on these statistics."""
+        return LagDescent(*self.moments, np.array(self.constant), weights, learns)
+
+    @property
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        """A and B with all lags as one axis, (lags x inputs, lags x inputs) and (outputs, lags x inputs)."""
         size = self.lags * self.inputs
-        cross = self.cross.transpose(1, 0, 2).reshape(self.outputs, size)
-        learns = "input" in learn, "recurrent" in learn, "output" in learn
-        return LagDescent(self.input.reshape(size, size), cross, np.array(self.constant), weights, learns)
+        return self.input.reshape(size, size), self.cross.transpose(1, 0, 2).reshape(self.outputs, size)
 
     @property
     def lags(self) -> int:
@@ -169,7 +169,7 @@ def loss_and_gradient(
     _require_shape("output_weights", W_y, (statistics.outputs, len(W_h)))
     for name in learn:
         one_of("learn", name, WEIGHTS)
-    descent = statistics.descent((W_x, W_h, W_y), learn)
+    descent = statistics.descent((W_x, W_h, W_y), tuple(name in learn for name in WEIGHTS))
     (loss,), (flat,) = descent.loss_and_slopes(descent.start[None])
     slopes = zip(WEIGHTS, descent.parts(flat[None]), strict=True)
     return float(loss), {name: slope[0] for name, slope in slopes if name in learn}

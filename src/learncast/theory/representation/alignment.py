@@ -14,7 +14,6 @@ from learncast._core.validation import FloatArray, between
 from learncast.results import Status
 from learncast.tasks.best_map import SILENT
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution
-from learncast.theory.dynamics.deep import DeepSolution
 from learncast.theory.dynamics.gradient_flow import FlowSolution, gradient_flow
 from learncast.theory.dynamics.learning_problem import LearningProblem
 from learncast.theory.dynamics.modes import ModeSolution
@@ -164,13 +163,13 @@ class _Functions:
         """Functions of the network of a solution."""
         if isinstance(solution, ModeSolution):
             problem = LearningProblem.of(solution.modes.task, solution.network, ("input", "output"))
-        elif isinstance(solution, FlowSolution | DeepSolution):
+        elif isinstance(solution, FlowSolution):
             problem = solution.problem
         elif not isinstance(solution, TwoLayerSolution):
             raise InvalidSpec(f"solution must be the flow of a linear network, got {solution!r}.", field="solution")
         pooled = solution.problem if isinstance(solution, TwoLayerSolution) else problem.pooled
         if pooled is not None:
-            return cls(_root(pooled.power), pooled.descent.best, float(pooled.descent.baseline_loss), None)
+            return cls(_root(pooled.power), pooled.best, float(pooled.descent.baseline_loss), None)
         if "recurrent" in problem.learn:
             raise InvalidSpec("The recurrence must be fixed, got one that learns.", field="solution")
         best = problem.by_lag.maps(problem.by_lag.rest[0][None])[0]

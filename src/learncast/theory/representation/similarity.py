@@ -55,8 +55,8 @@ def hidden_similarity(solution: Solution, times: ArrayLike, inputs: ArrayLike, t
     """
     exact = checked_two_layer(solution)
     X, Y = _samples(exact, inputs), real_array("targets", targets, ndim=2)
-    if Y.shape != (len(X), exact.problem.second.shape[0]):
-        shape = (len(X), exact.problem.second.shape[0])
+    if Y.shape != (len(X), exact.network.outputs):
+        shape = (len(X), exact.network.outputs)
         raise InvalidSpec(f"targets must be (samples, outputs) {shape}, got shape {Y.shape}.", field="targets")
     check_size(len(checked_times(times)) * len(X) ** 2 * 2, "the similarities")
     trajectory = exact.at(times)
@@ -115,7 +115,7 @@ def tangent_kernel(
     if not isinstance(learner, TwoLayerSolution) or learn is not None or np.ndim(inputs) == 3:
         return _kernel_between(*_network_of(learner, time, learn), inputs)
     exact, X = learner, _samples(learner, inputs)
-    size = exact.problem.second.shape[0] * len(X)
+    size = exact.network.outputs * len(X)
     check_size(size**2, "the kernel")
     trajectory = exact.at([time])
     return kernel_of_grams(trajectory["input_gram"].values[0], trajectory["output_gram"].values[0], X)
@@ -227,10 +227,8 @@ def representation_distance(solution: Solution, *, time: float = np.inf) -> xr.D
 
 def _samples(exact: TwoLayerSolution, inputs: ArrayLike) -> FloatArray:
     X = real_array("inputs", inputs, ndim=2)
-    if X.shape[1] != exact.problem.first.shape[1]:
-        raise InvalidSpec(
-            f"inputs must be (samples, {exact.problem.first.shape[1]}), got shape {X.shape}.", field="inputs"
-        )
+    if X.shape[1] != exact.network.inputs:
+        raise InvalidSpec(f"inputs must be (samples, {exact.network.inputs}), got shape {X.shape}.", field="inputs")
     return X
 
 

@@ -105,7 +105,9 @@ def readouts(
         yield x, y, 1.0 if counted is None or y is None else counted[t - first].astype(float)
 
 
-def interval(estimate: FloatArray | float, resamples: FloatArray, *, signed: bool = False) -> FloatArray:
+def interval(
+    estimate: FloatArray | float, resamples: FloatArray, *, signed: bool = False, given: FloatArray | None = None
+) -> FloatArray:
     """Return the ends (2, ...) of the confidence interval of an estimate, from resamples over the first axis.
 
     Noise biases the estimate (weak modes that are noise count as learnable, slow directions get slower), and resampling
@@ -118,12 +120,17 @@ def interval(estimate: FloatArray | float, resamples: FloatArray, *, signed: boo
     quantiles of the resamples themselves are returned if the estimate is 0 or infinite, or if half of the resamples are
     infinite. ``python -m benchmarks coverage`` measures how often the intervals cover.
 
+    The stops of a curriculum suit the trials that they were chosen for, so that the same numbers of steps cost more on
+    other trials. That difference is no bias. The ends therefore include the quantiles of the resamples `given`.
+
     Parameters
     ----------
     estimate : (...)
     resamples : (resamples, ...)
     signed : bool
         Whether the quantity can have either sign.
+    given : (resamples, ...), optional
+        The quantity in resamples in which stages end after the steps of the estimate.
 
     Returns
     -------
@@ -150,7 +157,11 @@ def interval(estimate: FloatArray | float, resamples: FloatArray, *, signed: boo
         outwards = np.stack([np.floor(ends[0] + NEARLY), np.ceil(ends[1] - NEARLY)])
         ends = np.where(few, outwards, ends)
     known = np.isfinite(middle) & np.isfinite(ends).all(axis=0) & np.isfinite(plain)
-    return np.where(known, np.stack([np.minimum(ends[0], centre), np.maximum(ends[1], centre)]), plain)
+    ends = np.where(known, np.stack([np.minimum(ends[0], centre), np.maximum(ends[1], centre)]), plain)
+    if given is None:
+        return ends
+    low, high = bounds(given)
+    return np.stack([np.fmin(ends[0], low), np.fmax(ends[1], high)])
 
 
 def _few_steps_apart(centre: FloatArray, values: FloatArray, plain: FloatArray) -> NDArray[np.bool_]:

@@ -229,7 +229,7 @@ def modes_of_responses(
             f"{len(active_units(network))} {network.activation} units and {network.outputs} outputs.",
             field="network",
         )
-    seed = seed_of(rng)  # all tasks share their noise
+    seed = seed_of(rng, "rng")  # all tasks share their noise
     return [mode_of_response(response(task, network, rng=seed, trials=trials)) for task in tasks]
 
 

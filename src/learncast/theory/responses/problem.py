@@ -106,6 +106,11 @@ class FeatureProblem:
         return self.constant - (self._best * self.features.cross[:, :, self.held]).sum(axis=(1, 2)) / 2
 
     @property
+    def loss_bound(self) -> FloatArray:
+        """Least loss of any readout of the features that units can get, for they may change their signs, (rows,)."""
+        return replace(self, held=np.repeat(self.held.reshape(-1, 2).any(axis=1), 2)).least_loss
+
+    @property
     def optimum(self) -> FloatArray:
         """Strengths of the estimate at the least loss, (outputs, features)."""
         best = np.zeros(self.features.cross.shape[1:])
@@ -134,9 +139,9 @@ class TableProblem:
         a, c = state[:, 0], state[:, 1:]
         rows = slice(0, len(state)) if self.single is None else self.single
         g1, d1, g2, d2 = self.table.moments(a, rows)
-        size = (c**2).sum(axis=1)
-        loss = self.constant[rows] - (c * g1).sum(axis=1) + size * g2 / 2
-        da = -(c * d1).sum(axis=1) + size * d2 / 2
+        size, along, turned = (np.einsum("no,no->n", c, other) for other in (c, g1, d1))
+        loss = self.constant[rows] - along + size * g2 / 2
+        da = size * d2 / 2 - turned
         return loss, np.concatenate([da[:, None], g2[:, None] * c - g1], axis=1)
 
     def strengths(self, state: FloatArray) -> FloatArray:
@@ -151,6 +156,11 @@ class TableProblem:
     def least_loss(self) -> FloatArray:
         """Loss of the best readout of the best input weight, (rows,)."""
         return self.constant - self.table.best[1] / 2
+
+    @property
+    def loss_bound(self) -> FloatArray:
+        """Least loss that the unit can reach, (rows,)."""
+        return self.least_loss
 
     @property
     def optimum(self) -> FloatArray:
@@ -246,7 +256,7 @@ def descend_to(
             diverged = going & ~(loss <= _DIVERGED * np.maximum(first, np.abs(goal)))
             steps[diverged] = crossing[diverged] = np.inf
             going &= ~(arrived | diverged)
-            if not going.any() or (not going[0] and n >= late * crossing[0] + 100):
+            if n == most or not going.any() or (not going[0] and n >= late * crossing[0] + 100):
                 break
             loss_before, before = loss, state
             state = np.where(going[:, None], state - rate * slopes, state)

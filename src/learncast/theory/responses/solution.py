@@ -16,7 +16,7 @@ from learncast.networks.activated import Activated
 from learncast.results import Provenance, Trajectory, spec_hash
 from learncast.theory.assumptions import Assumption, stable_learning_rate
 from learncast.theory.dynamics.gradient_flow import STIFF_SIZE, FlowCourse
-from learncast.theory.dynamics.solution import LearningTime, Solution, checked_time, checked_times, status_of
+from learncast.theory.dynamics.solution import LearningTime, Solution, checked_time, checked_times, settles, status_of
 from learncast.theory.responses.bootstrap import interval
 from learncast.theory.responses.problem import (
     Arrival,
@@ -200,14 +200,12 @@ class ResponseFlowSolution(ResponseSolution):
         """Count the steps of descent to the goal of the estimate, the first of `goals`.
 
         Many steps are counted by the flow of the modified equation, which descent follows to second order in its step
-        if the learning rate is stable; otherwise their number is unknown (nan).
+        if the learning rate is stable. Otherwise steps are taken one by one; more than `TRIED` are unknown (nan).
         """
         rate, flow = self.learning_rate, self.flow_steps_to(float(goals[0]))
-        if not flow > TRIED / 2:
+        stable = settles(self.conditions_until(flow))
+        if not flow > TRIED / 2 or not stable:
             return descend_to(self._flow.problem, self._flow.start[None], rate, goals[:1], TRIED)
-        if not all(a.holds for a in self.conditions_until(flow) if a.name == "stable_learning_rate"):
-            unknown, start = np.array([math.nan]), self._flow.start[None]
-            return Arrival(unknown, unknown, start, start)
         modified = ResponseFlow(self._flow.problem, self._flow.start, step=rate)
         steps = modified.time_to(float(goals[0])) / rate
         whole = float(math.ceil(steps)) if math.isfinite(steps) else steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -96,7 +97,7 @@ class ResponseTable:
                 width /= 2
             self.coefficients = panel[None] if begin == 0 else np.concatenate([self.coefficients, panel[None]])
             self.ends = np.append(self.ends, begin + width)
-            self._powers = _powers(self.coefficients)
+            self._powers, self._edges = _powers(self.coefficients), self.ends.tolist()
             self.accuracy = max(self.accuracy, tail)
 
     def moments(self, weights: FloatArray, rows: slice | int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
@@ -104,6 +105,8 @@ class ResponseTable:
 
         Each weight has its own row, the estimate or a resample, or all have the same.
         """
+        if len(weights) == 1 and not isinstance(rows, slice):
+            return self._moments_of_one(float(weights[0]), rows)
         size = np.abs(weights)
         self.reach(float(size.max()))
         k = np.clip(np.searchsorted(self.ends, size, side="left") - 1, 0, len(self.ends) - 2)
@@ -118,6 +121,21 @@ class ResponseTable:
         a, s = size[..., None], np.where(weights < 0, -1.0, 1.0)[..., None]
         power, power_slope = size**2 * p[..., 0], s[..., 0] * size * (2 * p[..., 0] + size * dp[..., 0])
         return s * a * p[..., 1:], p[..., 1:] + a * dp[..., 1:], power, power_slope
+
+    def _moments_of_one(self, weight: float, row: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """`moments` at one weight: descent of one unit asks for thousands of them, one after another."""
+        a, s = abs(weight), -1.0 if weight < 0 else 1.0
+        self.reach(a)
+        k = min(max(bisect.bisect_left(self._edges, a) - 1, 0), len(self._edges) - 2)
+        begin, end = self._edges[k], self._edges[k + 1]
+        half = (end - begin) / 2
+        basis = np.full(_NODES, min(max((a - begin) / half - 1, -1.0), 1.0))
+        basis[0] = 1.0
+        both = np.dot(np.multiply.accumulate(basis), self._powers[row, k])
+        p, dp = both[: len(both) // 2], both[len(both) // 2 :]
+        dp /= half
+        power, slope = a**2 * p[:1], s * a * (2 * p[:1] + a * dp[:1])
+        return s * a * p[None, 1:], (p[1:] + a * dp[1:])[None], power, slope
 
     @cached_property
     def best(self) -> tuple[FloatArray, FloatArray]:

@@ -65,7 +65,7 @@ class TrialStream:
         check_channels("task", task.inputs)
         recorded = task.recorded_trials
         if recorded is None:
-            return cls(task, None, default if number is None else count("trials", number, least=2), seed_of(rng))
+            return cls(task, None, default if number is None else count("trials", number, least=2), seed_of(rng, "rng"))
         if number is not None and count("trials", number) != len(recorded):
             raise InvalidSpec(
                 f"trials must be the {len(recorded)} recorded ones or None, got {number}.", field="trials"
@@ -125,11 +125,11 @@ def columns(trials: MaskedTrials, rows: slice = slice(None)) -> tuple[FloatArray
     return np.ascontiguousarray(inputs), np.ascontiguousarray(targets), counted
 
 
-def seed_of(rng: np.random.Generator | int) -> int:
+def seed_of(rng: np.random.Generator | int, name: str = "seed") -> int:
     """Return a seed as it is, or draw one from a generator."""
     if isinstance(rng, np.random.Generator):
         return int(rng.integers(2**62))
-    return count("rng", rng, least=0)
+    return count(name, rng, least=0)
 
 
 def check_channels(field: str, inputs: int) -> None:

@@ -42,7 +42,6 @@ function format(value) {
 // Text that cannot be a value is sent to the server, whose error message says what is valid.
 function parse(control, text) {
   if (control.kind === "choice") return text;
-  if (control.kind === "toggle") return text === "true" ? true : text === "false" ? false : text;
   if (text === "none") return null;
   if (control.kind === "numbers") return text.split(",").map((item) => number(item));
   return number(text);

@@ -94,7 +94,7 @@ function plotlyTraces(trace, chart, look) {
     case "bars":
       return [{
         ...base, x: x.map(wrapText), type: "bar", marker: { color: y.map((value) => (trace.role === "data" ? colour : look.signed[value < 0 ? 1 : 3][1])) },
-        text: y.map((value) => (Number.isFinite(value) ? formatNumber(value, 3) : "")), textposition: "outside", cliponaxis: false,
+        text: y.map((value) => (Number.isFinite(value) ? formatNumber(value, Math.abs(value) < 1000 ? 3 : 9) : "")), textposition: "outside", cliponaxis: false,
       }];
     case "heat":
       return [heatTrace(base, z, chart, look)];
@@ -113,7 +113,7 @@ function plotlyTraces(trace, chart, look) {
   }
 }
 
-const DASHES = { theory: "dot", target: "dash", null: "dash", threshold: "dashdot", zero: "solid" };
+const DASHES = { theory: "dot", dashed: "dash", target: "dash", null: "dash", threshold: "dashdot", zero: "solid" };
 const SYMBOLS = { best: "star", pinned: "circle-x-open", differs: "circle" };
 const SIZES = { best: 15, pinned: 16, differs: 4, finish: 12 };
 
@@ -132,9 +132,14 @@ function colourOf(trace, look) {
 /** The curves of the previous setting, drawn faintly behind the current ones. */
 function previousTraces(before, chart, look) {
   if (!before || before === chart) return [];
-  const kept = before.traces.filter((trace) => (trace.kind === "line" || trace.kind === "steps") && ["data", "descent", "best"].includes(trace.role));
-  return kept.map((trace) => ({
-    x: decode(trace.x), y: decode(trace.y), name: "before", type: "scatter", mode: "lines", hoverinfo: "skip", meta: "previous",
+  const curves = (one) => one.traces.filter((trace) => (trace.kind === "line" || trace.kind === "steps") && !trace.frames && ["data", "descent", "best"].includes(trace.role));
+  const numbers = (one) => JSON.stringify(curves(one).map(({ x, y }) => [x.bdata || x, y.bdata || y]));
+  if (numbers(before) === numbers(chart)) return [];
+  // They do not widen the axes.
+  const [[, last], [low, high]] = [limits(chart, "x"), limits(chart, "y")];
+  const inside = (x, y) => x <= last && y >= low && y <= high;
+  return curves(before).map((trace) => ({ ...trace, x: decode(trace.x), y: decode(trace.y) })).map((trace) => ({
+    x: trace.x, y: trace.y.map((value, k) => (inside(trace.x[k], value) ? value : null)), name: "previous setting", type: "scatter", mode: "lines", hoverinfo: "skip", meta: "previous",
     line: { color: look.faint, width: 1.5, shape: trace.kind === "steps" ? "hv" : "linear" }, opacity: 0.45,
   }));
 }
@@ -218,8 +223,8 @@ function channelLabels(text) {
 
 // Break long labels under bars into lines, so that plotly does not rotate them.
 function wrapText(text) {
-  if (typeof text !== "string" || text.length < 15) return text;
-  return text.replace(/(.{8,}?)\s/g, "$1<br>");
+  if (typeof text !== "string" || text.length < 11) return text;
+  return text.replace(/(.{5,}?)\s/g, "$1<br>");
 }
 
 export function axisTitle(axis) {
@@ -299,6 +304,14 @@ function tickLabel(value) {
   return formatNumber(value, 3);
 }
 
+/** Least and largest number of a chart's traces, beyond which other curves are not drawn. */
+function limits(chart, letter) {
+  const values = chart.traces.flatMap((trace) => [trace[letter], letter === "y" && trace.kind === "band" ? trace.z : null])
+    .flatMap((one) => decode(one) || []).filter((value) => Number.isFinite(value));
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  return letter === "y" && chart.y.scale !== "log" ? [low - 0.05 * (high - low), high + 0.05 * (high - low)] : [low, high];
+}
+
 function extent(chart, letter) {
   const values = chart.traces.flatMap((trace) => [trace[letter], letter === "y" && trace.kind === "band" ? trace.z : null])
     .flatMap((one) => decode(one) || []).filter((value) => Number.isFinite(value) && value > 0);
@@ -354,7 +367,7 @@ function shadeLabels(chart, look, element) {
   const fit = chart.shades.every(([from, to, label]) => (to - from) * room > 6.5 * label.length);
   return chart.shades.map(([from, to, label], k) => ({
     xref: "x", yref: "paper", x: (place(chart.x, from) + place(chart.x, to)) / 2, y: 1, yanchor: !fit && k % 2 ? "top" : "bottom", text: label,
-    showarrow: false, font: { size: isNarrow(element) ? 10 : 11, color: look.faint }, bgcolor: !fit && k % 2 ? look.card : undefined, opacity: 0.9,
+    showarrow: false, font: { size: 11, color: look.faint }, bgcolor: !fit && k % 2 ? look.card : undefined, opacity: 0.9,
   }));
 }
 
@@ -430,7 +443,9 @@ export function saveChart(element, chart, settings, format) {
   const look = theme();
   const size = { width: Math.max(720, Math.round(width)) };
   const listed = new Set(chart.traces.filter((trace) => !trace.legend).map((trace) => trace.name));
-  const data = element.data.map((one) => ({ ...one, showlegend: ["scatter", "contour"].includes(one.type) && one.meta !== "previous" && !listed.has(one.name) && (one.line?.width !== 0 || one.fill) }));
+  const previous = element.data.find((one) => one.meta === "previous");
+  const named = (one) => ["scatter", "contour"].includes(one.type) && (one.meta !== "previous" || one === previous) && !listed.has(one.name);
+  const data = element.data.map((one) => ({ ...one, showlegend: named(one) && (one.line?.width !== 0 || Boolean(one.fill)) }));
   const lines = wrapLines(settings, Math.floor(size.width / 6.4));
   const rows = Math.ceil(data.filter((one) => one.showlegend).length / Math.max(1, Math.floor(size.width / 240)));
   const [above, below] = [66 + 15 * lines.length, 52 + 22 * rows];

@@ -2,6 +2,7 @@
 
 import { addressOf } from "./address.js";
 import { formatNumber } from "./charts.js";
+import { fileName } from "./files.js";
 import { node } from "./part.js";
 
 const MOST = 4;
@@ -38,14 +39,14 @@ export function compare(box, panel, state, readings, changed) {
   for (const control of panel.controls) {
     const values = columns.map((one) => JSON.stringify(one.state[control.key]));
     if (control.key === "time" || control.key === "topic" || new Set(values).size === 1) continue;
-    row(body, control.label, columns.map((one) => formatSetting(one.state[control.key])), "setting");
+    row(body, control.label, columns.map((one) => formatSetting(control.key, one.state[control.key])), "setting");
   }
   const labels = new Set(columns.flatMap((one) => one.readings.filter((reading) => !reading.frames).map((reading) => reading.label)));
   for (const label of labels) {
     const found = columns.map((one) => one.readings.find((reading) => reading.label === label));
     if (new Set(found.map((one) => one?.text)).size === 1) continue;
     const last = found[found.length - 1];
-    row(body, label, found.map((one, k) => (one ? one.text + (k < own.length ? difference(one, last) : "") : "—")), "reading");
+    row(body, label, found.map((one, k) => (one ? one.text + (k < own.length && sameProblem(columns[k].state, state) ? difference(one, last) : "") : "—")), "reading");
   }
   const wrap = node("div", { className: "scroll", tabIndex: 0 });
   wrap.setAttribute("role", "region");
@@ -85,8 +86,14 @@ function difference(one, last) {
   return ` (now ${change > 0 ? "+" : "−"}${formatNumber(Math.abs(change), 3)})`;
 }
 
-function formatSetting(value) {
+/** Whether two states ask about the same kind of task, so that their numbers can be subtracted. */
+function sameProblem(one, other) {
+  return ["data", "family"].every((key) => one[key] === other[key]);
+}
+
+function formatSetting(key, value) {
   if (value === null) return "none";
+  if (key === "data") return fileName(value);
   if (Array.isArray(value)) return value.map((one) => formatNumber(one, 2)).join(" ");
   return typeof value === "number" ? formatNumber(value) : String(value).replaceAll("_", " ");
 }

@@ -8,10 +8,11 @@ export function build(form, panel, changed, left) {
   form.replaceChildren();
   form.onfocusout = left;
   const groups = new Map();
+  const narrow = matchMedia("(max-width: 560px)").matches;
   for (const control of panel.controls) {
     if (control.kind === "hidden") continue;
     if (!groups.has(control.group)) {
-      const group = node("details", { className: "group", open: !control.folded });
+      const group = node("details", { className: "group", open: !control.folded && !narrow });
       if (control.group) group.append(node("summary", { textContent: control.group }));
       groups.set(control.group, group);
       form.append(group);
@@ -30,8 +31,7 @@ export function show(form, panel, state) {
     for (const input of box.querySelectorAll("input, select")) {
       // Do not overwrite a field while the user types in it.
       if (input === document.activeElement && (input.type === "number" || input.type === "text")) continue;
-      if (input.type === "checkbox") input.checked = value === true;
-      else if (input.type === "range") input.value = position(control, value);
+      if (input.type === "range") input.value = position(control, value);
       else input.value = Array.isArray(value) ? value.map(short).join(", ") : typeof value === "number" ? short(value) : value;
     }
     const slider = box.querySelector("input[type=range]");
@@ -51,8 +51,8 @@ export function settingsOf(panel, state) {
   });
 }
 
-/** Mark an invalid control with its allowed values; without a field, remove all marks. */
-export function markInvalid(form, panel, field) {
+/** Mark an invalid control with the reason; without a field, remove all marks. */
+export function markInvalid(form, panel, field, reason = "") {
   for (const box of form.querySelectorAll(".control.invalid")) {
     box.classList.remove("invalid");
     box.querySelector(".why").remove();
@@ -63,16 +63,15 @@ export function markInvalid(form, panel, field) {
   }
   const control = panel.controls.find((one) => one.key === field);
   const box = control && form.querySelector(`[data-key="${field}"]`);
-  if (!box) return false;
+  if (!box) return;
   box.closest("details").open = true;
   box.classList.add("invalid");
-  const why = node("p", { className: "why", id: `why-${field}`, textContent: `${control.label} must be ${allowedValues(control)}.` });
+  const why = node("p", { className: "why", id: `why-${field}`, textContent: reason });
   box.append(why);
   for (const input of box.querySelectorAll("input, select")) {
     input.setAttribute("aria-invalid", "true");
     input.setAttribute("aria-errormessage", why.id);
   }
-  return true;
 }
 
 /** The allowed values of a control as text. */
@@ -80,11 +79,12 @@ export function allowedValues(control) {
   const range = `${short(control.least)} to ${short(control.most)}${unit(control)}`;
   if (control.kind === "numbers") return `a list of numbers, each ${range}`;
   if (control.kind === "choice") return `one of ${control.choices.map(([, label]) => label).join(", ")}`;
-  return control.kind === "range" ? `a number from ${range}` : "on or off";
+  return `a number from ${range}`;
 }
 
 function isVisible(control, state) {
-  return Object.entries(control.when || {}).every(([key, values]) => values.includes(String(state[key])));
+  const allowed = (value, given) => (value.startsWith("!") ? value.slice(1) !== given : value === given);
+  return Object.entries(control.when || {}).every(([key, values]) => values.some((value) => allowed(value, String(state[key]))));
 }
 
 function newControl(control, changed) {
@@ -92,12 +92,13 @@ function newControl(control, changed) {
   box.dataset.key = control.key;
   const label = node("label", { htmlFor: `control-${control.key}` });
   label.append(control.label);
-  if (unit(control)) label.append(node("small", { textContent: ` (${formatUnit(control.unit)})` }));
+  // A label such as "trial length" needs its unit, "hidden units" does not.
+  if (unit(control) && !control.label.toLowerCase().includes(control.unit)) label.append(node("small", { textContent: ` (${formatUnit(control.unit)})` }));
   const name = node("span", { className: "name" });
   name.append(label);
   if (control.help) name.append(...helpButton(control, box));
   box.append(name);
-  const make = { range: rangeInputs, choice: choiceInput, toggle: toggleInput, numbers: numbersInput }[control.kind];
+  const make = { range: rangeInputs, choice: choiceInput, numbers: numbersInput }[control.kind];
   box.append(...make(control, changed, box));
   return box;
 }
@@ -144,13 +145,6 @@ function choiceInput(control, changed, box) {
   select.addEventListener("change", () => changed(control.key, select.value));
   box.classList.add("wide");
   return [select];
-}
-
-function toggleInput(control, changed) {
-  const input = document.createElement("input");
-  Object.assign(input, { type: "checkbox", id: `control-${control.key}` });
-  input.addEventListener("change", () => changed(control.key, input.checked));
-  return [input];
 }
 
 function numbersInput(control, changed, box) {

@@ -1,4 +1,4 @@
-// Guided examples: links with a hint what to look at, in one sequence through all panels.
+// Guided examples: links with a hint what to look at, in one sequence through all panels, counted within each.
 
 import { addressOf, stateOf } from "./address.js";
 import { node } from "./part.js";
@@ -37,7 +37,7 @@ export function showExamples(box, panels, panel, state) {
     look.replaceChildren(node("p", { textContent: "Your own settings. The browser's Back button undoes a change." }));
     return;
   }
-  const k = stops.indexOf(current);
+  const [k, place] = [stops.indexOf(current), own.indexOf(current)];
   const hint = node("p", { textContent: current[1].look });
   const step = (name, to) => {
     const link = node("a", { className: "step", textContent: name });
@@ -46,7 +46,7 @@ export function showExamples(box, panels, panel, state) {
     link.dataset.step = name;
     return link;
   };
-  look.replaceChildren(hint, step("Back", k - 1), node("span", { className: "count", textContent: `${k + 1} of ${stops.length}` }), step("Next", k + 1));
+  look.replaceChildren(hint, step("Back", k - 1), node("span", { className: "count", textContent: `${place + 1} of ${own.length}` }), step("Next", k + 1));
 }
 
 /** Whether a state is that of an example, at any time. */

@@ -52,7 +52,7 @@ async function begin() {
   find("reset").addEventListener("click", () => {
     location.hash = `#${encodeURIComponent(panel.name)}`;
   });
-  showFileInput = acceptFiles(find("own-data"), () => panel, fileOpened, showStatus, showBusy, updateBusy);
+  showFileInput = acceptFiles(find("own-data"), () => panel, fileOpened, fileRejected, showBusy, updateBusy);
   find("keep").addEventListener("click", keepSettings);
   find("link").addEventListener("click", copyLink);
   find("study").addEventListener("click", () => download("study", `${panel.name}.toml`));
@@ -65,7 +65,8 @@ function open() {
   const address = read(location.hash);
   const next = panels.find((one) => one.name === address.panel) || panels[0];
   if (next !== panel) enter(next);
-  else for (const { part } of parts) part.remember();
+  // The earlier curves belong to another problem.
+  else for (const { part } of parts) part.forget();
   if (address.panel && address.panel !== panel.name) showStatus("There is no panel with this address; this is the first one.");
   gesture = "";
   state = stateOf(panel, address.values);
@@ -75,12 +76,25 @@ function open() {
   ask();
 }
 
-/** Replace a panel by the one for a dropped file. */
-function fileOpened(description) {
+/** Show the state of a dropped study, or replace a panel by the one for a dropped file. */
+function fileOpened(description, name) {
+  if (description.state) {
+    location.hash = addressOf(panels.find((one) => one.name === description.name), description.state);
+    return;
+  }
   panels = panels.map((one) => (one.name === description.name ? description : one));
   delete find("examples").dataset.panel;
   history.pushState(null, "", `#${encodeURIComponent(description.name)}`);
   open();
+  showStatus(`Opened ${name}; it is kept in memory only.`);
+}
+
+/** Say in the place of the answer why a file cannot be used; the old answer fades, because it is not the file's. */
+function fileRejected(message) {
+  showStatus("");
+  find("answer").textContent = message;
+  for (const { part } of parts) part.reject(message);
+  hideRepeated();
 }
 
 function linkOf(one) {
@@ -209,12 +223,17 @@ function updateOverlay(key, overlay = overlayOf(key)) {
 /** Update what the panel shows of all its parts together: answer, time, diagram, examples. */
 function updateSummary() {
   const views = parts.filter(({ part }) => isVisible(part)).map(({ part }) => part.view).filter(Boolean);
-  const last = (key) => views.map((view) => view[key]).filter((value) => value && (value.length === undefined || value.length)).pop() || null;
+  const given = (value) => value && (value.length === undefined || value.length);
+  const last = (key) => views.map((view) => view[key]).filter(given).pop() || null;
   const doubtful = views.some((view) => view.validity?.kind === "outside");
   find("stage").classList.toggle("outside", doubtful);
-  if (find("answer").textContent !== (last("answer") || "")) find("answer").textContent = last("answer") || "";
+  // The last part with an answer gives it: before it arrives, the answer of an earlier part would be another one.
+  const order = parts.map(({ part }) => part).filter(isVisible).reverse();
+  const first = order.find((part) => part.element.ariaBusy === "true" || given(part.view?.answer));
+  const answer = first && first.element.ariaBusy !== "true" ? first.view.answer : null;
+  if (answer !== null && find("answer").textContent !== answer) find("answer").textContent = answer;
   player.setClock(last("clock"));
-  drawDiagram(find("diagram"), last("diagram"), player.clock ? currentFrame() : null);
+  showDiagram();
   for (const { part } of parts) part.showFrame(currentFrame(), player.time);
   showExamples(find("examples"), panels, panel, state);
   updateComparison();
@@ -224,29 +243,35 @@ function updateSummary() {
 function moved(share, playing) {
   state = { ...state, time: share };
   for (const { part } of parts) part.showFrame(currentFrame(), player.time);
-  drawDiagram(find("diagram"), currentDiagram(), currentFrame());
+  showDiagram();
   if (!playing) history.replaceState(null, "", addressOf(panel, state));
 }
 
-function currentDiagram() {
-  return parts.filter(({ part }) => isVisible(part)).map(({ part }) => part.view?.diagram).filter(Boolean).pop() || null;
+/** Draw the diagram of the visible parts. */
+function showDiagram() {
+  const diagram = parts.filter(({ part }) => isVisible(part)).map(({ part }) => part.view?.diagram).filter(Boolean).pop() || null;
+  drawDiagram(find("diagram"), diagram, player.clock ? currentFrame() : null);
 }
 
 function showRejection(part, error) {
   const control = panel.controls.find((one) => one.key === error.field);
-  const marked = markInvalid(form, panel, error.field);
-  find("answer").textContent = "";
-  part.reject(marked ? `${control.label} must be ${allowedValues(control)}.` : error.message);
+  // A value that is allowed may still have no answer, for another reason.
+  const message = control && error.message.includes(" is not valid, got ") ? `${control.label} must be ${allowedValues(control)}.` : error.message;
+  markInvalid(form, panel, error.field, message);
+  find("answer").textContent = message;
+  part.reject(message);
   hideRepeated();
 }
 
 /** Hide texts and numbers that another visible part shows already. */
 function hideRepeated() {
-  const seen = new Set();
+  const seen = new Set([find("answer").textContent]);
   for (const element of document.querySelectorAll("#parts .validity, #parts .note, #parts .readings dl > div")) {
     if (element.closest(".part").hidden) continue;
     // Each part measures its conditions; if they hold, the class of the forecast is shown once.
-    const text = element.matches(".validity") && !element.querySelector(".fails") ? element.firstChild?.textContent : element.textContent;
+    const whole = element.matches(".validity") && !element.querySelector(".fails") ? element.firstChild?.textContent : element.textContent;
+    // The same condition that fails in two parts has other numbers there.
+    const text = element.matches(".warning") ? whole.replace(/[\d.]+/g, "") : whole;
     element.hidden = seen.has(text);
     seen.add(text);
   }
@@ -296,12 +321,8 @@ function ask() {
   for (const tab of find("topics").children) tab.setAttribute("aria-selected", String(tab.dataset.topic === state.topic));
   for (const { part, requests } of parts) {
     part.element.hidden = !isVisible(part);
-    if (!isVisible(part)) {
-      part.rest();
-      continue;
-    }
-    part.wait();
-    requests.ask(requestBody());
+    part.setBusy(isVisible(part));
+    if (isVisible(part)) requests.ask(requestBody());
   }
 }
 
@@ -316,15 +337,16 @@ function readings() {
 
 function keepSettings() {
   showStatus(keep(panel, state, readings()) ? "Kept for comparison." : "Four settings are kept already. Remove one first.");
+  keptChanged();
+}
+
+function keptChanged() {
   updateComparison();
   if (panel.parts.includes("portrait")) updateOverlay("portrait");
 }
 
 function updateComparison() {
-  compare(find("kept"), panel, state, readings(), () => {
-    updateComparison();
-    if (panel.parts.includes("portrait")) updateOverlay("portrait");
-  });
+  compare(find("kept"), panel, state, readings(), keptChanged);
 }
 
 async function copyLink() {
@@ -359,7 +381,7 @@ function chooseTheme(name, keepIt = false) {
   find("theme").textContent = dark ? "☀" : "☾";
   find("theme").setAttribute("aria-pressed", String(dark));
   for (const { part } of parts) part.redraw();
-  if (panel) drawDiagram(find("diagram"), currentDiagram(), player.clock ? currentFrame() : null);
+  if (panel) showDiagram();
   if (!keepIt) return;
   try {
     localStorage.setItem("theme", name);

@@ -4,20 +4,27 @@ import { node } from "./part.js";
 
 /** Most bytes of a file that the server accepts. */
 const MOST = 20 * 2 ** 20;
+/** Names of the files that were opened, by token. */
+const names = new Map();
+
+/** The name of an opened file. */
+export function fileName(token) {
+  return names.get(token) || "a file";
+}
 
 /**
  * Accept files, with a button in `box` or dropped anywhere on the page.
  * @param {() => object} panel returns the open panel
- * @param {(description: object) => void} opened called with the description of the panel for the file
- * @param {(message: string) => void} showStatus
+ * @param {(description: object, name: string) => void} opened called with the description of the panel for the file, and its name
+ * @param {(message: string) => void} rejected called with the reason if a file cannot be used
  * @param {(message: string) => void} began called when a file is read
  * @param {() => void} ended called when it has been read
  */
-export function acceptFiles(box, panel, opened, showStatus, began, ended) {
+export function acceptFiles(box, panel, opened, rejected, began, ended) {
   const input = node("input", { type: "file", id: "file" });
   const label = node("label", { htmlFor: "file", className: "drop" });
   const text = node("span");
-  label.append(node("b", { textContent: "Your own data" }), text);
+  label.append(node("b", { textContent: "Open a file" }), text);
   input.addEventListener("change", () => {
     if (input.files.length) send(input.files[0]);
     input.value = "";
@@ -26,10 +33,9 @@ export function acceptFiles(box, panel, opened, showStatus, began, ended) {
 
   const send = async (file) => {
     if (file.size > MOST) {
-      showStatus(`${file.name} has ${Math.round(file.size / 2 ** 20)} MB; the limit is 20 MB.`);
+      rejected(`${file.name} has ${Math.round(file.size / 2 ** 20)} MB; the limit is 20 MB.`);
       return;
     }
-    showStatus("");
     began(`Reading ${file.name} …`);
     const answer = await fetch(`api/${panel().name}/file`, {
       method: "POST",
@@ -38,10 +44,11 @@ export function acceptFiles(box, panel, opened, showStatus, began, ended) {
     }).catch(() => null);
     ended();
     const result = answer ? await answer.json().catch(() => ({})) : { error: "The server does not answer." };
-    if (!answer || !answer.ok) showStatus(result.error || `The server rejected the file (${answer.status}).`);
+    if (!answer || !answer.ok) rejected(result.error || `The server rejected ${file.name}.`);
     else {
-      opened(result);
-      showStatus(`Opened ${file.name}; it is kept in memory only.`);
+      const token = result.examples?.[0]?.changes.data;
+      if (token) names.set(token, file.name);
+      opened(result, file.name);
     }
   };
 

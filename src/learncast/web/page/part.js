@@ -4,6 +4,7 @@
 
 import { draw, formatNumber, formatUnit, hoverText, isMatrix, isNarrow, legend, markTime, saveChart, showFrame } from "./charts.js";
 import { setText, withTerms } from "./glossary.js";
+import { isStatic } from "./requests.js";
 
 export class Part {
   /**
@@ -30,14 +31,6 @@ export class Part {
     this.element.append(this.validity, this.notes, this.readings, this.charts, this.text);
   }
 
-  wait() {
-    this.setBusy(true);
-  }
-
-  rest() {
-    this.setBusy(false);
-  }
-
   setBusy(busy) {
     this.element.setAttribute("aria-busy", String(busy));
     this.actions.busy();
@@ -45,7 +38,7 @@ export class Part {
 
   /** Show an answer; the part stays busy until the answer to the last request. */
   show(view, last = true) {
-    if (last) this.rest();
+    if (last) this.setBusy(false);
     this.view = view;
     this.element.classList.remove("rejected");
     this.element.classList.toggle("outside", view.validity?.kind === "outside");
@@ -97,6 +90,11 @@ export class Part {
     for (const slot of this.figures.values()) slot.previous = slot.chart;
   }
 
+  /** Forget the curves that are kept. */
+  forget() {
+    for (const slot of this.figures.values()) slot.previous = null;
+  }
+
   redraw() {
     for (const slot of this.figures.values()) this.paint(slot);
   }
@@ -138,7 +136,7 @@ export class Part {
     );
     const table = node("table");
     const head = table.createTHead().insertRow();
-    for (const title of ["condition", "measured", "limit", "holds", "explanation"]) head.append(node("th", { textContent: title, scope: "col" }));
+    for (const title of ["condition", "measured", "at most", "holds", "explanation"]) head.append(node("th", { textContent: title, scope: "col" }));
     const body = table.createTBody();
     for (const [name, measured, allowed, ok, sentence] of validity.rows) {
       const row = body.insertRow();
@@ -153,7 +151,10 @@ export class Part {
   }
 
   addFigure(chart) {
-    if (this.figures.has(chart.key)) return;
+    const own = this.figures.get(chart.key);
+    if (own && own.chart.main === chart.main && own.chart.side === chart.side) return;
+    // A chart of the same name may be the main one for other settings.
+    if (own) this.drop(chart.key, own);
     const slot = newFigure(chart, this.actions.settings);
     this.figures.set(chart.key, slot);
     (chart.main ? this.places.main : chart.side ? this.places.side : this.charts).append(slot.figure);
@@ -174,7 +175,6 @@ export class Part {
     slot.chart = chart;
     slot.figure.classList.remove("rejected");
     slot.title.textContent = chart.title;
-    slot.hint.textContent = hintOf(chart);
     slot.plot.setAttribute("aria-label", chart.title);
     this.paint(slot);
     if (slot.connected) return;
@@ -193,12 +193,14 @@ export class Part {
     slot.at = null;
     draw(slot.plot, slot.chart, more);
     slot.legend.replaceChildren(...legend(slot.chart, more));
+    slot.hint.textContent = [more.overlay?.caption, hintOf(slot.chart)].filter(Boolean).join(" ");
     this.actions.drawn(this);
   }
 }
 
 /** What the pointer and the keyboard do on a chart. */
 function hintOf(chart) {
+  if (isStatic) return "";
   if (chart.drags) return "Drag the points. Keyboard: left and right select a point, up and down move it.";
   if (!chart.picks) return "";
   if (chart.traces.some((trace) => trace.role === "pinned")) return "Drag the pin. Keyboard: arrow keys move it, Escape removes it.";
@@ -231,17 +233,20 @@ function newFigure(chart, settings) {
 
 /** Readings below the name of their group, if it has one. */
 function grouped(readings) {
-  return [...new Set(readings.map((one) => one.group))].map((name) => {
+  return [...new Set(readings.filter((one) => one.shown).map((one) => one.group))].map((name) => {
     const list = node("dl");
-    list.append(...readings.filter((one) => one.group === name).map(reading));
+    const own = readings.filter((one) => one.shown && one.group === name);
+    list.append(...own.map((one) => reading(one, own)));
     const box = node("section");
     box.append(...(name ? [node("h3", { textContent: name })] : []), list);
     return box;
   });
 }
 
-function reading(one) {
+function reading(one, all) {
   const box = node("div");
+  // The flow's number is in the table of numbers (CSV) if both are given.
+  if (all.some((other) => one.label === `${other.label} (flow)`)) box.className = "flow";
   const value = node("dd");
   value.append(one.text);
   // Text such as "never" has no unit.

@@ -85,7 +85,7 @@ export class Player {
 
   show() {
     this.bar.value = this.share;
-    const text = `${formatNumber(this.time, 4)} ${this.clock.unit.replace("gradient ", "")}`;
+    const text = `${formatNumber(Math.round(this.time), 9)} ${this.clock.unit.replace("gradient ", "")}`;
     this.output.textContent = text;
     this.bar.setAttribute("aria-valuetext", text);
   }

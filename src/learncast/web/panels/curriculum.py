@@ -12,19 +12,22 @@ import numpy as np
 from learncast import Accuracy, Activated, Forecast, LinearRNN, Plan, Stage, Task, Terms, Training
 from learncast._core.validation import FloatArray
 from learncast.display import format_count
+from learncast.planning.defaults import HIDDEN
 from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.methods.responses import ResponseModeMethod
 from learncast.planning.planner import plan_with
 from learncast.planning.portrait import PortraitTimes, portrait_times
+from learncast.procedure.goals import DATA_GOAL, FAMILY_GOAL
 from learncast.study.study_file import to_toml
 from learncast.tasks.families import FAMILIES
+from learncast.theory.assumptions import Trust
 from learncast.theory.dynamics.modes import Modes, modes_of
 from learncast.theory.responses.modes import mode_of_response
 from learncast.theory.responses.response import TRIALS, Response, response
 from learncast.web.chart import Arrow, Chart, ChartAxis, Overlay, Series, Trace
-from learncast.web.panel import Example, Panel, State, control, help_texts
-from learncast.web.panels import own_data, pinned
-from learncast.web.view import Clock, Diagram, Note, Reading, View, condition_warnings, validity_report
+from learncast.web.panel import Panel, State, control, help_texts, remembered, settings_line
+from learncast.web.panels import own_data, pinned, planned
+from learncast.web.view import Clock, Diagram, Note, Reading, View
 
 #: Keywords for which the responses of ReLU units do not follow from the target's: each value is measured.
 _MEASURED = ("timescale", "correlation")
@@ -58,15 +61,20 @@ _FIRSTS = {
     "gain": ("a smaller gain", "a larger gain"),
 }
 
+_FAMILIES = {key: key.replace("_", " ") for key in KEYWORDS} | {"composed": "sum of parts"}
 _PIN = ("pin_value", "pin_accuracy")
 #: Condition of the controls that are hidden while dropped trials are shown.
 _MADE = {"data": ("null",)}
+#: Condition of the controls of the families with a chart of first tasks.
+_CHARTED = {**_MADE, "family": tuple(KEYWORDS)}
+_composed = partial(control, when={**_MADE, "family": ("composed",)})
+_parts, _layered = partial(_composed, group="Target"), partial(_composed, group="Network")
 _target = partial(control, group="Target")
 _integration = partial(_target, span=(0.05, 5.0), step=0.05, when={**_MADE, "family": ("integration",)})
 _leaky = partial(_target, when={**_MADE, "family": ("leaky_integration",)})
 _first = partial(control, group="First task")
-_varied = partial(_first, when=_MADE)
-_network = partial(control, group="Network")
+_varied = partial(_first, when=_CHARTED)
+_network = partial(control, group="Network", when={"family": tuple(KEYWORDS)})
 _training = partial(control, group="Training")
 
 
@@ -80,10 +88,21 @@ def _vary(family: str) -> Any:
 class CurriculumState(State):
     """Settings of the curriculum panel."""
 
-    family: Literal["integration", "leaky_integration"] = _target(
-        "integration", "family", choices={key: key.replace("_", " ") for key in KEYWORDS}, clears=_PIN, when=_MADE
+    family: Literal["integration", "leaky_integration", "composed"] = _target(
+        "integration", "family", choices=_FAMILIES, clears=_PIN, when=_MADE
     )
-    steps: int = _target(50, "trial length", (1, 100), 1, unit="steps", when=_MADE)
+    steps: int = _target(50, "trial length", (1, 100), 1, unit="steps", when=_CHARTED)
+    parts: int = _parts(2, "parts", (2, 4), 1, unit="tasks")
+    part_inputs: Literal["shared", "separate"] = _parts(
+        "separate", "inputs of the parts", choices={"shared": "shared", "separate": "separate"}
+    )
+    angle: float = _parts(75.0, "angle between parts", (0.0, 90.0), 1, unit="degrees")
+    first_part: float = _parts(1.0, "strength of part 1", (0.1, 5.0), 0.05, unit="target/input")
+    other_parts: float = _parts(1.0, "strength of the others", (0.1, 5.0), 0.05, unit="target/input")
+    layers: int = _layered(3, "layers", (2, 4), 1, unit="layers")
+    units: int = _layered(6, "hidden units of a layer", (2, 32), 1, unit="units")
+    start_scale: float = _layered(0.25, "scale of the initial weights", (0.01, 1.0), 0.05, scale="log")
+    seed: int = _layered(1, "random seed", (0, 99), 1, unit="seed")
     target_strength: float = _integration(1.0, "target strength", unit="target x input")
     input_strength: float = _integration(1.0, "input strength", unit="input^2")
     timescale: float = _leaky(10.0, "timescale", (1.0, 100.0), 0.5, unit="steps")
@@ -95,23 +114,28 @@ class CurriculumState(State):
     least_ratio: float = _varied(0.2, "from", (0.05, 0.9), 0.05, unit="x target's")
     most_ratio: float = _varied(3.0, "to", (1.1, 10.0), 0.1, unit="x target's")
     activation: Literal["linear", "relu"] = _network(
-        "linear", "units", choices={"linear": "linear", "relu": "ReLU"}, when=_MADE
+        "linear", "units", choices={"linear": "linear", "relu": "ReLU"}, when=_CHARTED
     )
     recurrence: float = _network(0.96, "recurrence", (0.0, 1.05), 0.01)
-    initial: float = _network(0.01, "initial weights", (1e-4, 1.0), 0.05, scale="log")
+    initial: float = _network(0.01, "initial weights", (1e-4, 1.0), 0.05, scale="log", when=_CHARTED)
     hidden_size: int = _network(128, "hidden units", (1, 256), 1, unit="units")
-    learning_rate: float = _training(1e-3, "learning rate", (1e-5, 0.1), 0.05, scale="log")
-    accuracy: float = _training(0.99, "accuracy to reach", (0.5, 0.999), 0.001)
-    grid: int = control(120, "grid", (10, 200), 10, unit="points per side", group="Chart", folded=True, when=_MADE)
+    learning_rate: float = _training(1e-3, "learning rate", (1e-5, 0.1), 0.05, scale="log", allowed=own_data.RATES)
+    accuracy: float = _training(FAMILY_GOAL.value, "accuracy to reach", (0.5, 0.999), 0.001, when=_MADE)
+    explained: float = _training(
+        DATA_GOAL.value, "explained share to reach", (0.5, 0.999), 0.001, when={"data": ("!null",)}
+    )
+    grid: int = control(120, "grid", (10, 200), 10, unit="points per side", group="Chart", folded=True, when=_CHARTED)
     pin_value: float | None = control(None, "pinned value", (-1000.0, 1000.0), kind="hidden")
     pin_accuracy: float | None = control(None, "pinned stop", (0.0, 0.999), kind="hidden")
     time: float = control(0.0, "time shown", (0.0, 1.0), kind="hidden")
     data: str | None = control(None, "dropped trials", kind="hidden", lengths=(0, 64))
 
     @property
-    def own_data(self) -> own_data.OwnDataSettings:
-        """Settings that matter for dropped trials."""
-        return own_data.OwnDataSettings(*(getattr(self, key) for key in own_data.OwnDataSettings._fields))
+    def plan(self) -> Plan | None:
+        """Plan with given candidates, for dropped trials or a sum of parts."""
+        if self.data is not None:
+            return own_data.own_plan(self)
+        return planned.composed_plan(self) if self.family == "composed" else None
 
     @property
     def varied(self) -> str:
@@ -137,13 +161,8 @@ class CurriculumState(State):
 
     @property
     def values(self) -> FloatArray:
-        """Values of that keyword in the chart."""
-        return np.linspace(*self.span, self.grid)
-
-    @property
-    def measured_values(self) -> FloatArray:
-        """The fewer values for which responses are measured."""
-        return np.linspace(*self.span, min(self.grid, MEASURED_COLUMNS))
+        """Values of that keyword in the chart, fewer if the response to each is measured."""
+        return np.linspace(*self.span, min(self.grid, MEASURED_COLUMNS) if self.measures_each else self.grid)
 
     @property
     def measures_each(self) -> bool:
@@ -202,7 +221,7 @@ class CurriculumState(State):
         return tuple(mode_of_response(one.moved(network)) for one in responses)
 
     @property
-    def forecast_class(self) -> str:
+    def promise(self) -> str:
         """Class of the forecasts if all conditions hold."""
         return "exact" if self.activation == "linear" else "response"
 
@@ -215,14 +234,10 @@ def _measured_response(family: str, keywords: tuple[tuple[str, float], ...], nam
     return response(task, Activated(weights, "relu"), rng=0)
 
 
+@remembered(16, except_for="pin_value pin_accuracy time")
 def portrait_numbers(state: CurriculumState) -> PortraitTimes:
     """Return the numbers of the phase portrait, those of `learncast.phase`."""
-    return _portrait_numbers(state.model_copy(update={"pin_value": None, "pin_accuracy": None, "time": 0.0}))
-
-
-@lru_cache(maxsize=16)
-def _portrait_numbers(state: CurriculumState) -> PortraitTimes:
-    values = state.measured_values if state.measures_each else state.values
+    values = state.values
     own, *firsts = state.modes(tuple(values.tolist()) if state.measures_each else ())
     return portrait_times(
         method_of((own,), state.network(own.task), state.learning_rate),
@@ -238,8 +253,8 @@ def _portrait_numbers(state: CurriculumState) -> PortraitTimes:
 @lru_cache(maxsize=64)
 def portrait(state: CurriculumState) -> View:
     """Show the flow steps saved over the first task's value and its stop."""
-    if state.data is not None:
-        return own_data.comparison(state.own_data)
+    if (plan := state.plan) is not None:
+        return planned.comparison(plan)
     numbers = portrait_numbers(state)
     values, stops, saved = numbers.values, numbers.stops, numbers.speedup
     traces = [
@@ -258,33 +273,28 @@ def portrait(state: CurriculumState) -> View:
     )
     z = ChartAxis("steps saved", "steps", span=(-most, most))
     chart = Chart("portrait", "Steps saved by a first task", *axes, tuple(traces), z=z, picks=_PIN[::-1], side=True)
-    notes = (*condition_warnings(numbers.assumptions), *_portrait_notes(state, numbers.speedup))
-    validity = validity_report(state.forecast_class, numbers.assumptions)
-    return View((chart,), validity, notes=notes, diagram=diagram(state))
+    trust, notes = Trust(tuple(numbers.assumptions), state.promise), _portrait_notes(state, numbers.speedup)
+    return View((chart,), trust, notes=notes, diagram=diagram(state))
 
 
 def _portrait_notes(state: CurriculumState, saved: FloatArray) -> tuple[Note, ...]:
-    notes = []
-    never = int(np.isneginf(saved).sum() + np.isnan(saved).sum())
-    if never:
-        notes.append(Note(f"At {never} of {saved.size} points, left blank, the target is not learned."))
-    rescued = int(np.isposinf(saved).sum())
-    if rescued:
-        notes.append(Note(f"At {rescued} points, left blank, the target is learned only with pretraining."))
-    if (saved[np.isfinite(saved)] <= 0).all():
-        notes.append(Note("Pretraining does not pay anywhere in this chart."))
-    if state.activation == "relu":
-        text = f"Responses are measured on {TRIALS['relu']:,} trials; the pinned curriculum shows the interval."
-        if state.measures_each:
-            text += f" Each of {len(state.measured_values)} first tasks is measured, which takes a few seconds."
-        notes.append(Note(text))
-    return tuple(notes)
+    never, rescued = (np.isneginf(saved) | np.isnan(saved)).sum(), np.isposinf(saved).sum()
+    measured = f"Responses are measured on {TRIALS['relu']:,} trials; the pinned curriculum shows the interval."
+    if state.measures_each:
+        measured += f" Each of {len(state.values)} first tasks is measured, which takes a few seconds."
+    notes = {
+        f"At {never} of {saved.size} points, left blank, the target is not learned.": never > 0,
+        f"At {rescued} points, left blank, the target is learned only with pretraining.": rescued > 0,
+        "Pretraining does not pay anywhere in this chart.": (saved[np.isfinite(saved)] <= 0).all(),
+        measured: state.activation == "relu",
+    }
+    return tuple(Note(text) for text, holds in notes.items() if holds)
 
 
 @lru_cache(maxsize=64)
 def descent(state: CurriculumState) -> View:
     """Show the best point of the portrait in steps of descent, and where descent and flow differ."""
-    if state.data is not None:  # the comparison counts descent steps already
+    if state.data is not None or state.family == "composed":  # the comparison counts descent steps already
         return View()
     numbers = portrait_numbers(state)
     best, traces = numbers.best, []
@@ -296,14 +306,14 @@ def descent(state: CurriculumState) -> View:
     flow = numbers.total[i, j]
     with np.errstate(invalid="ignore"):
         differs = np.abs(numbers.descent_steps(i * numbers.total.shape[1] + j) - flow) > DIFFERENT * flow
-    if differs.any():
+    if differs.any() and math.isfinite(numbers.direct_descent):
         name = "descent and flow differ by more than 5%"
         traces.append(Trace("points", "differs", name, numbers.stops[j[differs]], numbers.values[i[differs]]))
     return View(
-        validity=validity_report(state.forecast_class, numbers.assumptions),
+        trust=Trust(tuple(numbers.assumptions), state.promise),
         readings=_best_readings(state, numbers),
         answer=_best_answer(state, numbers),
-        overlays={"portrait": Overlay(tuple(traces), _edge_arrows(numbers))},
+        overlays={"portrait": Overlay(tuple(traces), _edge_arrows(numbers), _best_caption(state, numbers))},
     )
 
 
@@ -313,7 +323,7 @@ def _edge_arrows(numbers: PortraitTimes) -> tuple[Arrow, ...]:
     if best is None or best[2] <= 0:
         return ()
     x, y = float(numbers.stops[best[1]]), float(numbers.values[best[0]])
-    text = "the best point is on the edge: more may be saved beyond it"
+    text = "more may be saved beyond this edge"
     if best[0] in (0, len(numbers.values) - 1):
         return (Arrow(x, y, "up" if best[0] else "down", text),)
     return (Arrow(x, y, "right" if best[1] else "left", text),) if best[1] in (0, len(numbers.stops) - 1) else ()
@@ -334,18 +344,31 @@ def _best_answer(state: CurriculumState, numbers: PortraitTimes) -> str:
     return f"{first}: {format_count(direct - best[2])} steps in total. Direct training takes {format_count(direct)}."
 
 
+def _best_caption(state: CurriculumState, numbers: PortraitTimes) -> str:
+    """Name the best point of the portrait below it; the answer is about the pinned curriculum."""
+    best = numbers.best
+    if best is None or not 0 < best[2] < math.inf:
+        return ""
+    first, stop = state.describe(float(numbers.values[best[0]])), float(numbers.stops[best[1]])
+    total = format_count(numbers.direct_descent - best[2])
+    return f"★ Best in this map: {first} until {stop:.0%} accuracy, {total} steps in total."
+
+
 def _best_readings(state: CurriculumState, numbers: PortraitTimes) -> tuple[Reading, ...]:
     direct = Reading.steps("direct training", numbers.direct_descent), Reading.flow("direct training", numbers.direct)
+    if state.pin is not None:  # its readings are shown
+        direct = replace(direct[0], shown=False), replace(direct[1], shown=False)
     if numbers.best is None:
         return direct
     row, column, saved = numbers.best
     value, stop = float(numbers.values[row]), float(numbers.stops[column])
-    best = (
-        Reading.steps("most steps saved", saved),
-        Reading(f"at {state.varied.replace('_', ' ')}", value, state.unit, f"{value:.4g}"),
-        Reading("stopped at accuracy", stop, "1", f"{stop:.3g}"),
+    best = partial(Reading, group="Best in the portrait", shown=False)  # the portrait's caption shows them
+    return (
+        best("most steps saved", saved, "steps", format_count(saved) if saved < math.inf else "all"),
+        best(f"at {state.varied.replace('_', ' ')}", value, state.unit, f"{value:.4g}"),
+        best("stopped at accuracy", stop, "1", f"{stop:.3g}"),
+        *direct,
     )
-    return (*(replace(one, group="Best in the portrait") for one in best), *direct)
 
 
 def diagram(state: CurriculumState, weights: FloatArray | None = None) -> Diagram:
@@ -364,24 +387,24 @@ def diagram(state: CurriculumState, weights: FloatArray | None = None) -> Diagra
 @lru_cache(maxsize=64)
 def pinned_curriculum(state: CurriculumState) -> View:
     """Show the pinned curriculum and direct training, or how to pin one."""
-    if state.data is not None:
-        return own_data.loss_curves(state.own_data)
+    if (plan := state.plan) is not None:
+        return planned.loss_curves(plan)
     if state.pin is None:
         return _direct_training(state)
     plan, curriculum = followed(state, *state.pin)
+    best = plan_with(plan.method, Terms(plan.goal), strict=False)
     direct = plan.follow([curriculum.requested[-1]])
-    validity = validity_report(state.forecast_class, curriculum.trust.assumptions)
     last = pinned.last_step((curriculum, direct))
     return View(
         charts=(
             *pinned.charts({"curriculum": curriculum, "direct training": direct}, last),
             pinned.terms_chart(curriculum),
         ),
-        validity=validity,
+        trust=curriculum.trust,
         readings=pinned.readings(curriculum),
-        notes=(*condition_warnings(curriculum.trust.assumptions), *pinned.notes(curriculum)),
-        text=plan.summary if validity.kind != "outside" else "",  # it would repeat the warnings
-        answer=pinned.answer(curriculum, state.describe(state.pin[0]), state.pin[1]),
+        notes=pinned.notes(curriculum),
+        text=pinned.difference(curriculum),
+        answer=pinned.answer(curriculum, state.describe(state.pin[0]), state.pin[1], best.total),
         clock=Clock.until(last),
         diagram=diagram(state, pinned.weights(curriculum, last)),
     )
@@ -427,7 +450,10 @@ def method_of(modes: tuple[Modes, ...], network: LinearRNN | Activated, learning
 def study_of(state: CurriculumState) -> str:
     """Return the study of the pinned curriculum, of the best one if none is pinned, or of dropped trials."""
     if state.data is not None:
-        return own_data.study_of(state.own_data)
+        return own_data.study_of(state)
+    settings = settings_line("curriculum", state)
+    if state.family == "composed":
+        return f"# learncast plan this-file.toml\n{settings}\n{to_toml(planned.composed_study(state))}"
     if state.pin is None:
         numbers = portrait_numbers(state)
         best = numbers.best
@@ -447,7 +473,7 @@ def study_of(state: CurriculumState) -> str:
     method = "" if state.activation == "linear" else " --method modes"
     lines = [
         f"# learncast plan this-file.toml{method}",
-        f"# explorer, curriculum: {state.model_dump_json(exclude_defaults=True)}",
+        settings,
         "# The stop is fixed. If it costs steps, the plan is to train directly; this command shows the cost:",
         f"# learncast phase this-file.toml --vary {state.varied} --values {value!r} --accuracies {stop!r}",
         to_toml(tables),
@@ -457,19 +483,18 @@ def study_of(state: CurriculumState) -> str:
 
 def _open_trials(token: str) -> Panel:
     """Return the panel for dropped trials; its other examples stay."""
-    task, *_ = own_data.tasks_of(token)
-    look = f"{task.trials} trials of {task.steps} steps. Change the network and its training to see how long they take."
-    own = Example("Your trials", look, {"data": token})
-    others = tuple(replace(one, changes={**PANEL.opening, **one.changes}) for one in PANEL.examples)
-    return replace(PANEL, examples=(own, *others))
+    changes, look = own_data.opening(token)
+    return PANEL.opened("Your trials", look, {**changes, "hidden_size": HIDDEN})
 
 
 def _slow(state: CurriculumState) -> str:
     if state.data is not None:
         return "planning on your trials, resampled for the intervals"
+    if state.family == "composed":
+        return "planning the order of the parts"
     if state.activation == "linear":
         return ""
-    tasks = 1 + (len(state.measured_values) if state.measures_each else 0) + (state.pin is not None)
+    tasks = 1 + (len(state.values) if state.measures_each else 0) + (state.pin is not None)
     return f"measuring the responses of rectified units to {tasks} tasks, {TRIALS['relu']:,} trials each"
 
 

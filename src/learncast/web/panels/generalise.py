@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
+from learncast.planning.defaults import default_network
 from learncast.planning.generalise.generalise import generalise
 from learncast.planning.generalise.result import Generalisation
 from learncast.study.study_file import to_toml
 from learncast.tasks.task import Task
+from learncast.theory.assumptions import Trust
 from learncast.web.chart import Chart, ChartAxis, Series, Trace
-from learncast.web.panel import Panel, State, control, help_texts
-from learncast.web.panels.own_data import tasks_of
+from learncast.web.panel import Panel, State, control, help_texts, settings_line
+from learncast.web.panels.own_data import RATES, opening, tasks_of
 from learncast.web.uploads import UPLOADS
-from learncast.web.view import Note, Reading, View, validity_report
+from learncast.web.view import Note, Reading, View
 
 _OUTPUTS, _HIDDEN = 2, 8
-_data = partial(control, group="Trials")
+#: Most trials of which subsets are learned while a control moves.
+SUBSETS = 500
+_data = partial(control, group="Trials", when={"data": ("null",)})
 _training = partial(control, group="Training")
+#: Condition of the controls that dropped trials do without: their network and last step are those of the command.
+_made = partial(_training, when={"data": ("null",)})
 
 
 class GeneraliseState(State):
@@ -34,10 +41,10 @@ class GeneraliseState(State):
     signal: int = _data(1, "signal directions", (0, _OUTPUTS), 1.0)
     noise: float = _data(2.0, "noise", (0.0, 10.0), 0.1)
     steps: int = _data(5, "steps in a trial", (1, 20), 1.0, unit="steps")
-    recurrence: float = _training(0.9, "recurrence", (-0.95, 0.95), 0.01)
-    scale: float = _training(0.03, "initial weights", (0.001, 1.0), 0.02, scale="log")
-    learning_rate: float = _training(0.01, "learning rate", (1e-4, 0.1), 0.02, scale="log")
-    most_steps: float = _training(3000.0, "last step", (10.0, 10_000.0), 0.02, scale="log", unit="steps")
+    recurrence: float = _training(0.9, "recurrence", (-0.95, 0.95), 0.01, allowed=(-1.0, 1.0))
+    scale: float = _made(0.03, "initial weights", (0.001, 1.0), 0.02, scale="log")
+    learning_rate: float = _training(0.01, "learning rate", (1e-4, 0.1), 0.02, scale="log", allowed=RATES)
+    most_steps: float = _made(3000.0, "last step", (10.0, 10_000.0), 0.02, scale="log", unit="steps")
     folds: int = _training(10, "folds", (3, 10), 1.0)
     seed: int = _training(5, "seed", (0, 100), 1.0)
     data: str | None = control(None, "dropped trials", kind="hidden", lengths=(0, 64))
@@ -58,44 +65,53 @@ def _tasks(state: GeneraliseState) -> tuple[Task, Task | None]:
     return Task.from_samples(x, y, name="drawn trials"), Task(power, decay[:, None, None] * teacher.T, target)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=4)  # 6 MB each; the view of more is kept
 def held_out(state: GeneraliseState) -> tuple[Generalisation, Generalisation | None]:
     """Return the held-out loss from folds, and that of the population if it is known."""
     task, population = _tasks(state)
-    size = {"recurrence": state.recurrence, "scale": state.scale}
-    network = LinearRNN.random(task.inputs, _HIDDEN, task.outputs, rng=state.seed, **size)
-    ask = partial(generalise, task, network, learning_rate=state.learning_rate, most_steps=round(state.most_steps))
+    most = None if population is None else round(state.most_steps)
+    ask = partial(generalise, task, _network(state, task), learning_rate=state.learning_rate, most_steps=most)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the remarks are shown
         return ask(folds=state.folds), None if population is None else ask(test=population)
 
 
+def _network(state: GeneraliseState, task: Task) -> LinearRNN | TwoLayer:
+    """The network of the drawn trials, or the command's default for dropped trials."""
+    if state.data is not None:
+        return default_network(task, **_default(state, task))
+    size = {"recurrence": state.recurrence, "scale": state.scale}
+    return LinearRNN.random(task.inputs, _HIDDEN, task.outputs, rng=state.seed, **size)
+
+
+def _default(state: GeneraliseState, task: Task) -> dict[str, Any]:
+    return {"seed": state.seed, **({} if task.steps == 1 else {"recurrence": state.recurrence})}
+
+
 def _view(state: GeneraliseState) -> View:
     found, truth = held_out(state)
     curve = found.curve.isel(steps=slice(1, None))
-    steps = curve["steps"].values.astype(float)
+    curve, steps = curve.where(np.isfinite(curve)), curve["steps"].values.astype(float)
     traces = [
-        Trace("band", "null", "95% interval", steps, _shown(curve["low"].values), _shown(curve["high"].values)),
+        Trace("band", "null", "95% interval", steps, curve["low"].values, curve["high"].values),
         Trace("line", "data", "training", steps, curve["train"].values, series=Series.OTHER),
-        Trace("line", "data", "held out", steps, _shown(curve["held_out"].values)),
+        Trace("line", "data", "held out", steps, curve["held_out"].values),
     ]
     if truth is not None:
-        exact = truth.curve.isel(steps=slice(1, None))
-        traces.append(Trace("line", "theory", "population", exact["steps"].values, _shown(exact["held_out"].values)))
+        exact = truth.curve["held_out"].isel(steps=slice(1, None))
+        values = exact.where(np.isfinite(exact)).values
+        traces.append(Trace("line", "theory", "population", exact["steps"].values, values))
     traces.append(Trace("points", "best", "best stop", np.array([max(found.stop, 1)]), np.array([found.loss])))
     low, high = (float(max(end, 1)) for end in found.stop_set)
     axes = ChartAxis("training time", "steps", "log"), ChartAxis("loss", "target^2")
     shades = ((low, high, "as good within the noise", Series.OTHER),)
     chart = Chart("held_out", "Loss on new trials", *axes, tuple(traces), shades=shades, main=True)
     lead, _, rest = found.sentence.partition(". ")
-    notes = tuple(Note(text, "warning") for text in found.remarks)
-    validity = validity_report(found.trust.forecast_class, ())
-    answer = f"{lead.removesuffix('.')}."
-    return View((chart, _modes(found)), validity, _readings(found, truth), notes, rest, answer=answer)
-
-
-def _shown(values: np.ndarray) -> np.ndarray:
-    return np.where(np.isfinite(values), values, np.nan)
+    few = int(found.fact("trials")) <= SUBSETS
+    enough = found.more_trials if few else "`learncast generalise` tells whether more trials would help."
+    notes = (Note(enough), *(Note(text, "warning") for text in found.remarks))
+    trust, answer = Trust((), found.trust.forecast_class), f"{lead.removesuffix('.')}."
+    return View((chart, _modes(found)), trust, _readings(found, truth), notes, rest, answer=answer)
 
 
 def _modes(found: Generalisation) -> Chart:
@@ -130,28 +146,24 @@ def _ranged(value: float, interval: tuple[float, float]) -> str:
 
 def _study(state: GeneraliseState) -> str:
     """Return the study of `learncast generalise` for dropped trials, or the settings of drawn ones."""
-    settings = f"# explorer, generalise: {state.model_dump_json()}\n"
+    settings = settings_line("generalise", state) + "\n"
     if state.data is None:
         return f"# learncast generalise STUDY.toml\n{settings}# The trials are drawn. Drop a file for a study.\n"
-    name = UPLOADS.file(state.data)[0]
+    name, (task, *_) = UPLOADS.file(state.data)[0], tasks_of(state.data)
     tables = {
         "name": Path(name).stem,
-        "network": {
-            "kind": "linear-rnn", "hidden_size": _HIDDEN, "recurrence": state.recurrence, "initial": "random",
-            "scale": state.scale, "seed": state.seed,
-        },
+        "network": {"kind": "default", **_default(state, task)},
         "training": {"learning_rate": state.learning_rate},
         "target": {"data": name},
-        "generalise": {"folds": state.folds, "most_steps": round(state.most_steps)},
-    }  # fmt: skip
+        "generalise": {"folds": state.folds},
+    }
     return f"# learncast generalise this-file.toml\n{settings}# Save this file next to {name!r}.\n{to_toml(tables)}"
 
 
 def _open_trials(token: str) -> Panel:
     """Return the panel for dropped trials."""
-    _view(GeneraliseState(data=token))
-    first, *others = PANEL.examples
-    return replace(PANEL, examples=(replace(first, changes={"data": token}), *others))
+    changes, look = opening(token)
+    return PANEL.opened("Your trials", f"{look} Grey stops are as good within the noise.", {**changes, "seed": 0})
 
 
 PANEL = Panel(

@@ -1,44 +1,55 @@
-"""Own data: how long a network takes to learn dropped trials, and whether scaled targets should come first."""
+"""Own data: the settings of `learncast.forecast` for dropped trials, and a plan with scaled targets as candidates."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from learncast import Accuracy, InvalidSpec, LinearRNN, Plan, Task, Terms, plan
+from learncast import Explained, InvalidSpec, LinearRNN, Plan, Stage, Task, Terms, TwoLayer, plan
+from learncast.planning.defaults import default_network
+from learncast.planning.learning_rate import suggest_rate
+from learncast.procedure.goals import DATA_GOAL
 from learncast.study.study_file import to_toml
 from learncast.tasks.recorded.files import from_file
-from learncast.web.chart import Chart, ChartAxis, Series, Trace
+from learncast.web.panel import remembered
 from learncast.web.uploads import UPLOADS
-from learncast.web.view import Clock, Note, Reading, View, condition_warnings, validity_report
+
+if TYPE_CHECKING:
+    from learncast.web.panels.curriculum import CurriculumState
 
 #: Suffixes of files that can be dropped.
 SUFFIXES = (".npz", ".csv")
 #: Factors by which the targets of the first tasks are scaled.
 STRENGTHS = (0.5, 1.5, 2.0, 3.0)
-#: Points of a curve, and seconds that a plan may take.
-_POINTS, _SECONDS = 200, 15.0
+#: Learning rates that are accepted; the one that is chosen for trials may lie outside the slider.
+RATES = (1e-12, 1e6)
+#: Seconds that a plan may take.
+_SECONDS = 15.0
 
 
-class OwnDataSettings(NamedTuple):
-    """The dropped file's token, and the settings of the network and its training."""
+def opening(token: str) -> tuple[dict[str, Any], str]:
+    """Return the settings with which `learncast.forecast` forecasts the trials, and what to look at."""
+    task = tasks_of(token)[0]
+    network = default_network(task)
+    rate = suggest_rate([Stage(task, DATA_GOAL)], network)
+    look = (
+        f"{task.trials} trials of {task.steps} {'step' if task.steps == 1 else 'steps'}. The learning rate "
+        f"{rate.learning_rate:.3g} was chosen: {rate.why}."
+    )
+    memory = {"recurrence": network.scalar_recurrence} if isinstance(network, LinearRNN) else {}
+    return {"data": token, "learning_rate": rate.learning_rate, **memory}, look
 
-    data: str
-    recurrence: float
-    initial: float
-    hidden_size: int
-    learning_rate: float
-    accuracy: float
 
-    def network(self, target: Task) -> dict[str, Any]:
-        """Return the network's settings; it has at least as many units as the task has modes."""
-        units = max(self.hidden_size, min(target.inputs, target.outputs))
-        return {"hidden_size": units, "recurrence": self.recurrence, "initial": self.initial}
+def _network(state: CurriculumState, task: Task) -> LinearRNN | TwoLayer:
+    """Return the network; it has at least as many units as the task has modes."""
+    return default_network(task, **_sizes(state, task))
+
+
+def _sizes(state: CurriculumState, task: Task) -> dict[str, Any]:
+    units = max(state.hidden_size, min(task.inputs, task.outputs))
+    return {"hidden_size": units, **({} if task.steps == 1 else {"recurrence": state.recurrence})}
 
 
 def tasks_of(token: str) -> tuple[Task, ...]:
@@ -51,7 +62,13 @@ def tasks_of(token: str) -> tuple[Task, ...]:
 
 
 def _read(path: Path, name: str) -> tuple[Task, ...]:
-    own = from_file(path, name=name)
+    try:
+        own = from_file(path, name=name)
+    except InvalidSpec as error:
+        if error.field != "labels":
+            raise
+        remedy = "In a dropped file, classes are called labels, and numbers have a decimal point."
+        raise InvalidSpec(f"{str(error).partition('. ')[0]}. {remedy}", field="data") from error
     if own.recording is not None and own.recording.classes is not None:
         return (own,)
     return (own, *(_scaled(own, strength) for strength in STRENGTHS))
@@ -68,71 +85,29 @@ def _scaled(task: Task, strength: float) -> Task:
     )
 
 
-@lru_cache(maxsize=32)
-def planned(settings: OwnDataSettings) -> Plan:
+@remembered(8, "data recurrence hidden_size learning_rate explained")
+def own_plan(state: CurriculumState) -> Plan:
     """Return the plan of `learncast.plan` for the trials, with the scaled targets as candidates."""
-    own, *firsts = tasks_of(settings.data)
-    terms = Terms(Accuracy(settings.accuracy), max_stages=2 if firsts else 1)
-    network = LinearRNN.aligned(task=own, **settings.network(own))
-    return plan(own, firsts, network, learning_rate=settings.learning_rate, terms=terms, strict=False, seconds=_SECONDS)
-
-
-def comparison(settings: OwnDataSettings) -> View:
-    """Show the total steps of direct training and after each first task."""
-    best = planned(settings)
-    totals = {"train directly": best.direct_steps}
-    for candidate in best.candidates:
-        totals[candidate.task.name] = candidate.forecast.steps.descent
-    steps = np.array(list(totals.values()), dtype=float)
-    bars = Trace("bars", "data", "total steps", tuple(totals), np.where(np.isfinite(steps), steps, np.nan))
-    title = f"Steps to learn {best.target.name}, by first task"
-    chart = Chart("firsts", title, ChartAxis("first task"), ChartAxis("total steps", "steps"), (bars,), side=True)
-    answer, _, rest = best.summary.partition(". ")
-    notes = condition_warnings(best.trust.assumptions)
-    if len(best.pool) == 0:
-        notes = (*notes, Note("Targets that are classes cannot be scaled, so no first task is compared."))
-    validity = validity_report(best.forecast_class, best.trust.assumptions)
-    return View((chart,), validity, _readings(best), notes, rest, answer=f"{answer}.")
-
-
-def _readings(best: Plan) -> tuple[Reading, ...]:
-    target = best.target
-    trials = f"{target.trials:,}" if target.trials else "unknown"
-    direct = Reading.counted("direct training", replace(best.direct, low=math.nan, high=math.nan))
-    return (
-        direct if best.counted else Reading.steps("direct training", best.direct_steps),
-        Reading.steps("with the plan", best.total, best.interval),
-        Reading.steps("saved", best.saving, best.saving_interval),
-        Reading.flow("direct training", best.direct.flow),
-        Reading("trials", float(target.trials or math.nan), "trials", trials),
-        Reading("steps in a trial", float(target.steps), "steps", f"{target.steps}"),
+    own, *firsts = tasks_of(str(state.data))
+    terms = Terms(Explained(state.explained), max_stages=2 if firsts else 1)
+    return plan(
+        own,
+        firsts,
+        _network(state, own),
+        learning_rate=state.learning_rate,
+        terms=terms,
+        strict=False,
+        seconds=_SECONDS,
     )
 
 
-def loss_curves(settings: OwnDataSettings) -> View:
-    """Show the loss of the trials over training, with the plan and directly."""
-    best = planned(settings)
-    direct = best.follow([best.stages[-1]])
-    curves = [(Series.CURRICULUM, best.best, "curriculum"), (Series.DIRECT, direct, "direct training")]
-    ends = [curve.steps.flow for _, curve, _ in curves if math.isfinite(curve.steps.flow)]
-    last = 1.1 * max(ends, default=0.0) or 1.0
-    times = np.linspace(0.0, last, _POINTS)
-    traces = tuple(
-        Trace("line", "data", name, times, curve.at(times).dataset["target_loss"].values, series=series)
-        for series, curve, name in (curves if best.pretrains else curves[1:])
-    )
-    axis = ChartAxis("training time", "steps", span=(0.0, last), clock=True)
-    chart = Chart("loss", f"Loss of {best.target.name}", axis, ChartAxis("loss", "target^2"), traces, main=True)
-    return View((chart,), clock=Clock.until(last))
-
-
-def study_of(settings: OwnDataSettings) -> str:
+def study_of(state: CurriculumState) -> str:
     """Return a study that forecasts direct training on the dropped file, which must lie in the same folder."""
-    name, (target, *_) = UPLOADS.file(settings.data)[0], tasks_of(settings.data)
+    name, (target, *_) = UPLOADS.file(str(state.data))[0], tasks_of(str(state.data))
     tables = {
         "name": Path(name).stem,
-        "network": {"kind": "linear-rnn", **settings.network(target)},
-        "training": {"learning_rate": settings.learning_rate, "accuracy": settings.accuracy},
+        "network": {"kind": "default", **_sizes(state, target)},
+        "training": {"learning_rate": state.learning_rate, "explained": state.explained},
         "target": {"data": name},
     }
     return (

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from learncast._core.validation import FloatArray
-from learncast.display import format_count, format_number
+from learncast.display import format_count, format_interval, format_number
 from learncast.planning.candidate import hardly_pays
 from learncast.planning.forecast import Forecast
 from learncast.web.chart import Chart, ChartAxis, Series, Trace
@@ -18,27 +17,39 @@ from learncast.web.view import FRAMES, Note, Reading
 
 #: Points of a curve.
 _POINTS = 400
+#: Share by which a pinned stop is slower than the best one before that is said.
+SLOWER = 0.05
 #: Longest descent that is carried out; of a longer training only the flow is drawn.
 MOST_STEPS = 100_000
 
 
-def answer(curriculum: Forecast, first_task: str, stop: float) -> str:
-    """Say what the curriculum is worth, in descent steps."""
+def answer(curriculum: Forecast, first_task: str, stop: float, best: float) -> str:
+    """Say what the curriculum is worth, in descent steps; `best` is the total with this task's best stop."""
     assert curriculum.direct is not None
     direct, total = curriculum.direct.descent, curriculum.steps.descent
     first, last = (stage.steps.descent for stage in curriculum.stages)
+    if not math.isfinite(total) and curriculum.direct.outcome == curriculum.steps.outcome:
+        return f"Directly or after {first_task}, the target {curriculum.steps.outcome}."
     if not math.isfinite(total) and not math.isfinite(direct):
         return f"Directly, the target {curriculum.direct.outcome}. After {first_task}, it {curriculum.steps.outcome}."
     takes = f"Direct training takes {format_count(direct)} steps."
     directly = takes if math.isfinite(direct) else f"Directly, it {curriculum.direct.outcome}."
     if not math.isfinite(total):
         return f"Do not pretrain on {first_task}: after it, the target {curriculum.steps.outcome}. {directly}"
-    compared = f"{format_count(total)} steps in total. {directly}"
+    better = (
+        f"; the best stop of this task takes {format_count(best)}" if (1 + SLOWER) * best < min(total, direct) else ""
+    )
+    ends = format_interval(curriculum.steps.interval)
+    within = f" (95% interval {ends})" if ends else ""
+    compared = f"{format_count(total)} steps in total{within}{better}. {directly}"
     if total >= direct:
         return f"Do not pretrain on {first_task} until {stop:.0%} accuracy: training takes {compared}"
     if hardly_pays(direct, total):
         return f"Train the target directly. Pretraining on {first_task} hardly pays: it takes {compared}"
-    first_stage = f"Train on {first_task} for {format_count(first)} steps, then"
+    if better:  # the pinned curriculum is not a recommendation
+        stages = f"{format_count(first)} steps on {first_task}, then {format_count(last)} on the target"
+        return f"With this stop: {stages}, {compared}"
+    first_stage = f"Train on {first_task} for {format_count(first)} steps{within if last == 0 else ''}, then"
     if last == 0:
         return f"{first_stage} stop: the target is already learned. {directly}"
     return f"{first_stage} on the target for {format_count(last)}: {compared}"
@@ -75,12 +86,13 @@ def charts(ways: Mapping[str, Forecast], last: float) -> tuple[Chart, ...]:
     for name, way in ways.items():
         series = Series.CURRICULUM if len(way.stages) > 1 else Series.DIRECT
         flow = way.at(times).dataset
+        least = float((flow["target_loss"] - flow["target_excess_loss"])[0])
         steps, strength = times, flow["strength"].values[:, 0]
         if last <= MOST_STEPS and len(target) == 1:
             steps, strength = descent_strength(way, last)
-            loss = target.loss(strength[:, None])
+            loss = np.maximum(target.loss(strength[:, None]) - least, 0.0)
             losses.append(Trace("steps", "descent", f"{name}, descent", steps, loss, series=series))
-        losses.append(Trace("line", "theory", f"{name}, flow", times, flow["target_loss"].values, series=series))
+        losses.append(Trace("line", "theory", f"{name}, flow", times, flow["target_excess_loss"].values, series=series))
         learned = 100 * strength / optimum
         race.append(Trace("line", "data", name, steps, learned, series=series))
         if math.isfinite(end := way.steps.descent):
@@ -89,8 +101,8 @@ def charts(ways: Mapping[str, Forecast], last: float) -> tuple[Chart, ...]:
             race.append(Trace("points", "finish", f"{name} arrives", *place, series=series, legend=False, labels=words))
     race.append(Trace("line", "target", "target", np.array([0.0, last]), np.full(2, 100.0)))
     x = ChartAxis("training time", "steps", span=(0.0, last), clock=True)
-    shades = _stages(next(iter(ways.values()))) if len(ways) > 1 else ()
-    y, loss_axis = ChartAxis("output", "% of the target's"), ChartAxis("loss of the target", "target^2")
+    shades = stage_shades(next(iter(ways.values()))) if len(ways) > 1 else ()
+    y, loss_axis = ChartAxis("output", "% of the target's"), ChartAxis("loss above the least", "target^2")
     return (
         Chart("race", "Race to the target", x, y, tuple(race), shades=shades, main=True),
         Chart("loss", "Loss of the target", x, loss_axis, tuple(losses), shades=shades),
@@ -120,7 +132,7 @@ def descent_states(curriculum: Forecast, last: float) -> tuple[FloatArray, Float
     return np.array(steps), np.array(states)
 
 
-def _stages(curriculum: Forecast) -> tuple[tuple[float, float, str, int], ...]:
+def stage_shades(curriculum: Forecast) -> tuple[tuple[float, float, str, int], ...]:
     """Return the descent steps in which each task of a curriculum is trained, up to a stage that does not end."""
     shades, begin = [], 0.0
     for stage, series in zip(curriculum.stages, (Series.FIRST, Series.TARGET), strict=True):
@@ -142,40 +154,45 @@ def terms_chart(curriculum: Forecast) -> Chart:
     with np.errstate(divide="ignore", invalid="ignore"):
         steps = terms / (2 * curriculum.learning_rate * curriculum.modes[-1].weighted_cross[why.mode])
     bars = Trace("bars", "theory", "terms of the speedup", names, np.where(np.isfinite(steps), steps, np.nan))
-    return Chart("terms", "Why", ChartAxis("term of the speedup"), ChartAxis("contribution", "steps"), (bars,))
+    axes = ChartAxis("term of the speedup"), ChartAxis("contribution", "steps")
+    return Chart("terms", "Why (by the flow)", *axes, (bars,))
 
 
 def readings(curriculum: Forecast) -> tuple[Reading, ...]:
     """Return the steps of the curriculum, of its stages and of direct training."""
     assert curriculum.direct is not None
     steps, direct, saving, (first, last) = curriculum.steps, curriculum.direct, curriculum.saving, curriculum.stages
-    found = (
-        Reading.counted("both stages", steps),
-        Reading.counted("direct training", direct),
-        Reading.steps("saved", saving.descent, saving.interval),
-        Reading.counted("first task", replace(first.steps, low=math.nan, high=math.nan)),
-        Reading.counted("target after it", replace(last.steps, low=math.nan, high=math.nan)),
-        Reading.flow("both stages", steps.flow),
+    group = "At the pin"
+    return (
+        Reading.counted("both stages", steps, group=group),
+        Reading.counted("direct training", direct, group=group),
+        Reading.steps("saved", saving.descent, saving.interval, group),
+        Reading.counted("first task", first.steps, interval=False, group=group),
+        Reading.counted("target after it", last.steps, interval=False, group=group),
+        Reading.flow("both stages", steps.flow, group),
     )
-    return tuple(replace(one, group="At the pin") for one in found)
 
 
 def notes(curriculum: Forecast) -> tuple[Note, ...]:
-    """Explain why the curriculum helps or hurts, and where descent and flow differ."""
+    """Explain why the curriculum helps or hurts."""
     why = curriculum.explanation
     assert why is not None
     found = [Note(f"{why.sentence[:1].upper()}{why.sentence[1:]}.")]
     if math.isinf(why.closeness):
         found.append(Note("The first task ends exactly on the target's optimum: that term is infinite and has no bar."))
-    descent, flow = curriculum.steps.descent, curriculum.steps.flow
-    if math.isfinite(descent - flow) and abs(descent - flow) > 0.1 * flow:
-        text = (
-            f"Descent takes {format_count(descent)} steps at this learning rate, the flow {format_number(flow)}. Small "
-            "differences at the switch matter here, so discrete steps and the continuous flow differ."
-        )
-        found.append(Note(text))
     saved = curriculum.saving.descent
     if saved < 0:
         text = f"With this stop the first task costs {format_count(-saved)} steps more than it saves."
         found.append(Note(text, "warning"))
     return tuple(found)
+
+
+def difference(curriculum: Forecast) -> str:
+    """Say by how much descent and flow differ, if that is much."""
+    descent, flow = curriculum.steps.descent, curriculum.steps.flow
+    if not math.isfinite(descent - flow) or abs(descent - flow) <= 0.1 * flow:
+        return ""
+    return (
+        f"Descent takes {format_count(descent)} steps at this learning rate, the flow {format_number(flow)}. Small "
+        "differences at the switch matter here, so discrete steps and the continuous flow differ."
+    )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 
@@ -18,27 +18,25 @@ from learncast.display import format_loss, plural
 from learncast.planning.forecast import Forecast, follow, forecast
 from learncast.planning.forget import stages_of
 from learncast.planning.run import settling
-from learncast.results import STEPS, Steps
+from learncast.results import Steps
 from learncast.study.study_file import to_toml
 from learncast.tasks.geometry import pooled_statistics
 from learncast.tasks.one_step import static
+from learncast.theory.assumptions import Trust
 from learncast.theory.dynamics.solution import Solution
 from learncast.web.chart import Chart, ChartAxis, Series, Trace
-from learncast.web.panel import Panel, State, control, help_texts
-from learncast.web.view import FRAMES, Clock, Diagram, Edge, Note, Reading, View, condition_warnings, validity_report
-
-if TYPE_CHECKING:
-    import xarray as xr
+from learncast.web.panel import Panel, State, control, help_texts, remembered, settings_line
+from learncast.web.view import FRAMES, Clock, Diagram, Edge, Note, Reading, View
 
 NAMES = ("task A", "task B")
 #: Points of the curves of each stage.
 POINTS = 80
 #: Losses below this are rounding errors.
 ROUNDING = 1e-12
-#: Frames for which the diagram of the weights stays the same.
-_HELD = 5
+#: Longest descent that is drawn; of a longer training the flow is drawn.
+MOST_STEPS = 100_000
 SERIES = (Series.FIRST, Series.TARGET)
-TIME = ChartAxis("training time", STEPS, clock=True)
+TIME = ChartAxis("training time", "steps", clock=True)
 LOSS = ChartAxis("half mean squared error", "target^2")
 
 _tasks = partial(control, group="The two tasks")
@@ -63,7 +61,7 @@ class PriorKnowledgeState(State):
     knowledge: Literal["none", "steps", "converged"] = _training(
         "converged", "Prior knowledge of task A", choices=_KNOWLEDGE
     )
-    first_steps: float = _partial_training(100.0, "Steps of task A", (1.0, 10_000.0), 0.01, scale="log", unit=STEPS)
+    first_steps: float = _partial_training(100.0, "Steps of task A", (1.0, 10_000.0), 0.01, scale="log", unit="steps")
     start: Literal["balanced", "random"] = _network("balanced", "Initial weights", choices=_STARTS)
     start_scale: float = _network(0.1, "Scale of the initial weights", (1e-3, 2.0), 0.01, scale="log")
     layers: int = _network(2, "Layers", (2, 4), 1, unit="layers")
@@ -110,27 +108,71 @@ class SequentialLearning:
         return forecast(second, network, learning_rate=self.curriculum.learning_rate, strict=False).solution
 
     @cached_property
-    def times(self) -> list[Steps]:
-        """Steps until A is learned, until B is learned after A, and until B is learned without A."""
-        c, goal = self.curriculum, Accuracy(self.accuracy)
-        m, (first, second) = c.method.precise, c.requested
-        last = follow([first, Stage(second.task, goal)], m.network, learning_rate=m.learning_rate, strict=False)
-        return [m.train(0, m.start, m.start, goal)[0], last.stages[1].steps, m.train(1, m.start, m.start, goal)[0]]
+    def to_goal(self) -> Forecast:
+        """The curriculum with a second stage that ends where task B is learned."""
+        m, (first, second) = self.curriculum.method.precise, self.curriculum.requested
+        stages = [first, Stage(second.task, Accuracy(self.accuracy))]
+        return follow(stages, m.network, learning_rate=m.learning_rate, strict=False)
 
     @cached_property
-    def curves(self) -> xr.Dataset:
-        """Loss of either task over both stages, until they have settled and beyond all learning times."""
-        ends = []
-        for solution, times in zip(self.curriculum.run.flows, (self.times[:1], self.times[1:]), strict=True):
-            learned = (1.15 * time.flow for time in times if math.isfinite(time.flow))
-            ends.append(max(settling(solution), *learned, 1e-9))
-        return self.curriculum.curves(points=POINTS, horizon=ends)
+    def times(self) -> list[Steps]:
+        """Steps until A is learned, until B is learned after A, and until B is learned without A."""
+        m, goal = self.curriculum.method.precise, Accuracy(self.accuracy)
+        direct = [m.train(place, m.start, m.start, goal)[0] for place in (0, 1)]
+        return [direct[0], self.to_goal.stages[1].steps, direct[1]]
+
+    @property
+    def leaves_saddle(self) -> bool:
+        """Whether descent learns task B although the flow rests at a saddle."""
+        second = self.times[1]
+        return math.isinf(second.flow) and math.isfinite(second.descent)
 
     @cached_property
     def boundaries(self) -> FloatArray:
-        """Gradient steps at which each stage begins, and at which the second one ends."""
-        times = self.curves["time"].values
-        return np.array([0.0, times[POINTS - 1], times[-1]])
+        """Gradient steps at which each stage begins, and at which the second one ends.
+
+        Stages to convergence are shown until they have settled, and beyond all learning times.
+        """
+        ends = []
+        for trained, flow, times in zip(
+            self.trained, self.curriculum.run.flows, (self.times[:1], self.times[1:]), strict=True
+        ):
+            learned = [1.15 * number for time in times for number in (time.flow, time.descent) if math.isfinite(number)]
+            ends.append(trained if math.isfinite(trained) else max(settling(flow), *learned, 1e-9))
+        return np.cumsum([0.0, *ends])
+
+    def at(self, stage: int, steps: FloatArray, *, descent: bool = True) -> FloatArray:
+        """Return the states after some steps of a stage, by descent or by the flow."""
+        m, run = self.curriculum.method.precise, self.to_goal.run
+        if not descent or not self.counted:
+            return m.flow_states(self.curriculum.run.flows[stage], steps)
+        stops, which = np.unique(np.rint(steps).astype(int), return_inverse=True)
+        with np.errstate(over="ignore", invalid="ignore"):  # weights that diverge
+            states: FloatArray = m.advance(stage, run.descent_states[stage][None], stops.tolist())[which, 0]
+        return states
+
+    def strengths(self, stage: int, steps: FloatArray) -> FloatArray:
+        """Return the strengths of the modes of a stage's task after some of its steps, (steps, modes)."""
+        networks = [layers_of(self.curriculum.method.precise.network_of(state)) for state in self.at(stage, steps)]
+        with np.errstate(over="ignore", invalid="ignore"):
+            maps = np.array([np.linalg.multi_dot(layers[::-1]) for layers in networks])
+        left, _, right = np.linalg.svd(pooled_statistics(self.curriculum.tasks[stage], 0.0)[0].T)
+        return np.einsum("mk,smn,kn->sk", left, maps, right)
+
+    @property
+    def counted(self) -> bool:
+        """Whether descent is short enough to be drawn."""
+        return float(self.boundaries[-1]) <= MOST_STEPS
+
+    @cached_property
+    def losses(self) -> FloatArray:
+        """Loss of either task before training and after each stage, (3, 2); descent may leave a saddle of the flow."""
+        losses = self.curriculum.losses().values.copy()
+        if self.leaves_saddle:
+            m, begun = self.curriculum.method.precise, self.to_goal.run.descent_states[1]
+            states = np.stack([begun, m.converged(1, begun, self.curriculum.run.states[2])])
+            losses[1:] = np.stack([m.loss(place, states) for place in (0, 1)], axis=1)
+        return losses
 
     def locate(self, share: float) -> tuple[int, float]:
         """Return the stage, and the steps within it, at a fraction of the time shown."""
@@ -141,29 +183,30 @@ class SequentialLearning:
     @cached_property
     def frames(self) -> dict[str, FloatArray]:
         """Gram matrices, map and loss of the network at each frame."""
-        places = [self.locate(float(share)) for share in np.linspace(0.0, 1.0, FRAMES)]
-        rows = []
-        for stage, solution in enumerate(self.curriculum.run.flows):
-            steps = [steps for k, steps in places if k == stage]
-            if steps:
-                rows.append(solution.at(steps))
         first, last = self.weights[0], self.weights[-1]
-        names = ("input_gram", "output_gram", "network_function", "loss") if len(self.weights) == 2 else ("loss",)
-        frames = {name: np.concatenate([row[name].values for row in rows]) for name in names}
-        if len(self.weights) > 2:
-            products = (np.linalg.multi_dot(one[::-1]) for one in zip(*self.weights, strict=True))
-            grams = {"input_gram": first.swapaxes(1, 2) @ first, "output_gram": last @ last.swapaxes(1, 2)}
-            frames |= grams | {"network_function": np.array(list(products))}
-        return frames
+        loss = self.curriculum.method.precise.loss
+        with np.errstate(over="ignore", invalid="ignore"):  # weights that diverge
+            return {
+                "input_gram": first.swapaxes(1, 2) @ first,
+                "output_gram": last @ last.swapaxes(1, 2),
+                "network_function": np.array([np.linalg.multi_dot(w[::-1]) for w in zip(*self.weights, strict=True)]),
+                "loss": np.concatenate([loss(stage, states) for stage, states in enumerate(self.states)]),
+            }
+
+    @cached_property
+    def states(self) -> tuple[FloatArray, ...]:
+        """States at the frames within each stage."""
+        places = [self.locate(share) for share in np.linspace(0.0, 1.0, FRAMES).tolist()]
+        steps = [np.array([own for k, own in places if k == stage]) for stage in range(2)]
+        return tuple(
+            self.at(stage, own) if len(own) else self.at(stage, np.zeros(1))[:0] for stage, own in enumerate(steps)
+        )
 
     @cached_property
     def weights(self) -> tuple[FloatArray, ...]:
-        """Weights of every layer at each frame, computed at some of them."""
-        places = [self.locate(share) for share in np.linspace(0.0, 1.0, FRAMES)[::_HELD].tolist()]
-        flows = self.curriculum.run.flows
-        networks = [cast(TwoLayer | Deep, flows[stage].network_at(steps)) for stage, steps in places]
-        layers = zip(*(n.weights if isinstance(n, Deep) else (n.first, n.second) for n in networks), strict=True)
-        return tuple(np.repeat(np.array(layer), _HELD, axis=0)[:FRAMES] for layer in layers)
+        """Weights of every layer at each frame."""
+        networks = [self.curriculum.method.precise.network_of(state) for states in self.states for state in states]
+        return tuple(np.array(layer) for layer in zip(*map(layers_of, networks), strict=True))
 
     @property
     def trained(self) -> tuple[float, ...]:
@@ -173,13 +216,19 @@ class SequentialLearning:
     @property
     def forgotten(self) -> float:
         """Increase of the loss of task A while task B is learned."""
-        return float(self.curriculum.forgetting.values[1, 0])
+        return float(self.losses[2, 0] - self.losses[1, 0])
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """Remarks about modes that are never learned, for the tasks that are trained."""
         untrained = tuple(f"stage {k + 1} (" for k, steps in enumerate(self.trained) if steps == 0)
         return tuple(one for one in self.curriculum.remarks if not (untrained and one.startswith(untrained)))
+
+
+def layers_of(network: object) -> tuple[FloatArray, ...]:
+    """Return the weights of every layer of a network without recurrence."""
+    own = cast(TwoLayer | Deep, network)
+    return tuple(own.weights) if isinstance(own, Deep) else (own.first, own.second)
 
 
 def two_tasks(state: PriorKnowledgeState) -> tuple[Task, Task]:
@@ -215,13 +264,9 @@ def starting_network(state: PriorKnowledgeState) -> TwoLayer | Deep:
     return TwoLayer.balanced(*sizes, scale=state.start_scale, imbalance=state.imbalance, rng=rng)
 
 
+@remembered(64, except_for="time")
 def learning_of(state: PriorKnowledgeState) -> SequentialLearning:
-    """Return how the network learns the tasks, which does not depend on the time shown."""
-    return _learning_of(state.model_copy(update={"time": 0.0}))
-
-
-@lru_cache(maxsize=64)
-def _learning_of(state: PriorKnowledgeState) -> SequentialLearning:
+    """Return how the network learns the tasks."""
     network, steps = starting_network(state), (state.steps_of_a, math.inf)
     curriculum = follow(stages_of(two_tasks(state), steps), network, learning_rate=state.learning_rate, strict=False)
     return SequentialLearning(curriculum, state.accuracy)
@@ -243,8 +288,11 @@ def study_of(state: PriorKnowledgeState) -> str:
         stages[0]["train_steps"] = state.steps_of_a
     training = {"learning_rate": state.learning_rate, "accuracy": state.accuracy}
     tables = {"name": "prior knowledge", "network": network, "training": training, "sequence": stages}
-    settings = json.dumps(state.model_dump(), separators=(",", ":"))
-    return f"# learncast forget this-file.toml\n# prior-knowledge {settings}\n{to_toml(tables)}"
+    lines = ["# learncast forget this-file.toml", settings_line("prior-knowledge", state)]
+    saddle = "# The command ends stages where the gradient flow rests, here at a saddle, which descent leaves."
+    with contextlib.suppress(InvalidSpec):  # no layers have this balance
+        lines += [saddle] * learning_of(state).leaves_saddle
+    return "\n".join([*lines, to_toml(tables)])
 
 
 #: A function that shows one part, without its validity, notes and clock.
@@ -256,13 +304,12 @@ def _complete(show: Part, state: PriorKnowledgeState) -> View:
     try:
         learning = learning_of(state)
     except InvalidSpec as error:  # these sizes allow no such balance: a valid setting without a network
-        return View(validity=validity_report("outside"), notes=(Note(str(error), "warning"),))
-    curriculum = learning.curriculum
-    validity = validity_report(curriculum.forecast_class, curriculum.trust.assumptions)
-    remarks = (Note(f"{remark[:1].upper()}{remark[1:]}.", "error") for remark in learning.remarks)
-    notes = (*remarks, *condition_warnings(curriculum.trust.assumptions))
-    clock = Clock.until(float(learning.boundaries[-1]), STEPS)
-    return replace(show(state, learning), validity=validity, notes=notes, clock=clock)
+        answer = f"No layers have this balance with more than {state.size} hidden units."
+        return View(trust=Trust((), "outside"), notes=(Note(str(error), "warning"),), answer=answer)
+    tone: Literal["warning", "error"] = "warning" if learning.leaves_saddle else "error"
+    notes = tuple(Note(f"{remark[:1].upper()}{remark[1:]}.", tone) for remark in learning.remarks)
+    clock = Clock.until(float(learning.boundaries[-1]))
+    return replace(show(state, learning), trust=learning.curriculum.trust, notes=notes, clock=clock)
 
 
 def _curves(state: PriorKnowledgeState, learning: SequentialLearning) -> View:
@@ -288,7 +335,7 @@ def _grams(state: PriorKnowledgeState, learning: SequentialLearning) -> View:
     times = tuple(f"step {time:.4g}, training {NAMES[stage]}" for time, stage in zip(elapsed, stages, strict=True))
     losses = tuple(format_loss(loss) for loss in frames["loss"])
     readings = (
-        Reading("time", float(elapsed[k]), STEPS, times[k], times),
+        Reading("time", float(elapsed[k]), "steps", times[k], times),
         Reading("loss of the task in training", float(frames["loss"][k]), LOSS.unit, losses[k], losses),
     )
     # All frames share one colour scale, so that they can be compared.
@@ -299,26 +346,28 @@ def _grams(state: PriorKnowledgeState, learning: SequentialLearning) -> View:
 def _forgetting(_: PriorKnowledgeState, learning: SequentialLearning) -> View:
     """Show the loss of either task after each stage, and its changes."""
     after = tuple(f"after {name}" for name in NAMES)
-    loss, change = learning.curriculum.losses().values, learning.curriculum.forgetting.values
+    loss, change = learning.losses, np.diff(learning.losses, axis=0)
     charts = (
         _table("loss_after", "Loss of each task", ("initially", *after), loss, LOSS.label),
         _table("forgetting", "Change of loss (above 0: forgotten)", after, change, "change of loss", worse_above=True),
     )
-    text = "Learning task B does not raise the loss of task A: nothing is forgotten."
-    if learning.forgotten > ROUNDING:
-        text = f"Learning task B raises the loss of task A by {learning.forgotten:.4g}."
-    return View(charts, readings=_readings(learning), text=text)
+    return View(charts, readings=_readings(learning))
 
 
 def _losses(learning: SequentialLearning) -> Chart:
-    times, losses = learning.curves["time"].values, learning.curves["loss"].values
-    traces = [
-        Trace("line", "data", f"loss of {name}", times, losses[:, k], series=SERIES[k]) for k, name in enumerate(NAMES)
-    ]
+    m, begins, traces = learning.curriculum.method.precise, learning.boundaries, list[Trace]()
+    stages = [(k, np.linspace(0.0, length, POINTS)) for k, length in enumerate(np.diff(begins).tolist())]
+    times = np.concatenate([begins[k] + steps for k, steps in stages])
+    for descent in (True, False) if learning.counted else (False,):
+        states = np.concatenate([learning.at(k, steps, descent=descent) for k, steps in stages])
+        for place, name in enumerate(NAMES):
+            words = f"loss of {name}" if descent else f"loss of {name}, flow"
+            loss = m.loss(place, states)
+            traces.append(Trace("line", "descent" if descent else "theory", words, times, loss, series=SERIES[place]))
     if learning.trained[0] > 0:
-        after = times[POINTS:]
-        naive = learning.naive.at(after - after[0])["loss"].values
-        traces.append(Trace("line", "null", "task B without prior knowledge", after, naive, series=Series.TARGET))
+        naive = learning.naive.at(stages[1][1])["loss"].values
+        name = "task B without prior knowledge"
+        traces.append(Trace("line", "null", name, begins[1] + stages[1][1], naive, series=Series.TARGET))
     return Chart("losses", "Loss of both tasks", TIME, LOSS, tuple(traces), shades=_stages(learning), main=True)
 
 
@@ -327,16 +376,20 @@ def _strengths(learning: SequentialLearning) -> Chart:
     for stage, (solution, name) in enumerate(zip(learning.curriculum.run.flows, NAMES, strict=True)):
         if learning.trained[stage] == 0:
             continue
-        times = learning.curves["time"].values[stage * POINTS : (stage + 1) * POINTS]
-        strength = solution.at(times - times[0])["strength"].values
+        steps = np.linspace(0.0, float(np.diff(learning.boundaries)[stage]), POINTS)
+        times, flow = learning.boundaries[stage] + steps, solution.at(steps)["strength"].values
+        strength = learning.strengths(stage, steps)[:, : flow.shape[1]] if learning.counted else flow
         for k, optimum in enumerate(solution.optimum):
             series = Series.MODE + k
             # The legend lists each mode once; shades distinguish the tasks and dashes the optima.
             new = not any(trace.series == series for trace in traces)
             label = f"mode {k + 1}" if new else f"mode {k + 1} of {name}"
-            traces.append(Trace("line", "data", label, times, strength[:, k], series=series, legend=new))
+            traces.append(Trace("line", "descent", label, times, strength[:, k], series=series, legend=new))
+            name = "flow" if len(traces) == 1 else f"{label}, flow"
+            traces.append(Trace("line", "theory", name, times, flow[:, k], series=series, legend=len(traces) == 1))
             level = times[[0, -1]], np.full(2, optimum)
-            traces.append(Trace("line", "target", f"{label}, optimum", *level, series=series, legend=len(traces) == 1))
+            name, listed = ("optimum (dashed)", True) if len(traces) == 2 else (f"{label}, optimum", False)
+            traces.append(Trace("line", "target", name, *level, series=series, legend=listed))
     axis = ChartAxis("strength of the mode", "target/input")
     return Chart("strengths", "Modes of the task in training", TIME, axis, tuple(traces), shades=_stages(learning))
 
@@ -372,7 +425,7 @@ def _readings(learning: SequentialLearning) -> tuple[Reading, ...]:
     if learning.trained[0] < flow < math.inf:
         late = f"{descent[0].text}, after its stage of {learning.trained[0]:.4g}"
         descent[0] = replace(descent[0], text=late)
-    final = learning.curriculum.losses().values[-1].tolist()
+    final = learning.losses[-1].tolist()
     losses = zip(("forgotten of", "final loss of", "final loss of"), "AAB", (learning.forgotten, *final), strict=True)
     return (
         *descent,
@@ -387,7 +440,7 @@ def _answer(learning: SequentialLearning) -> str:
     if learning.trained[0] == 0:
         return f"Without prior knowledge task B {_outcome(second)}."
     learned = f"After task A, task B {_outcome(second)}; without task A it {_outcome(naive)}."
-    if not math.isfinite(second.flow):  # losses are those at which the flow rests
+    if not math.isfinite(second.flow) and not learning.leaves_saddle:  # losses are those at which the flow rests
         return learned
     lost = "Nothing is forgotten."
     if learning.forgotten > ROUNDING:
@@ -396,6 +449,8 @@ def _answer(learning: SequentialLearning) -> str:
 
 
 def _outcome(steps: Steps) -> str:
+    if steps.descent == 0:
+        return "is already learned"
     return f"is learned in {plural(int(steps.descent), 'step')}" if math.isfinite(steps.descent) else steps.outcome
 
 

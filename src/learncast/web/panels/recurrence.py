@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from functools import lru_cache
 
@@ -10,8 +9,8 @@ import numpy as np
 
 from learncast._core.validation import FloatArray
 from learncast.display import format_count, format_number
-from learncast.results import STEPS
 from learncast.study.study_file import to_toml
+from learncast.theory.assumptions import Trust
 from learncast.theory.recurrence.optimum import Optimum, RecurrenceFit
 from learncast.theory.recurrence.order import half_loss_time
 from learncast.theory.recurrence.stability import extrapolation, least_hidden_size
@@ -21,8 +20,8 @@ from learncast.theory.recurrence.tradeoff import (
     loss_terms,
     zero_recurrence_warning,
 )
-from learncast.web.chart import Chart, ChartAxis, Role, Series, Trace
-from learncast.web.panel import Panel, help_texts
+from learncast.web.chart import Chart, ChartAxis, Series, Trace
+from learncast.web.panel import Panel, help_texts, settings_line
 from learncast.web.panels.drawn_series import (
     LARGEST,
     SMALLEST,
@@ -37,7 +36,7 @@ from learncast.web.panels.drawn_series import (
     presets,
     rate_condition,
 )
-from learncast.web.view import FRAMES, Clock, Diagram, Note, Reading, View, condition_warnings, validity_report
+from learncast.web.view import FRAMES, Clock, Diagram, Note, Reading, View
 
 #: Largest recurrences and other numbers that are drawn; larger ones are given as text.
 WIDEST, HIGHEST = 6.0, 1e6
@@ -54,8 +53,9 @@ STRENGTH = ChartAxis("strength of the target", "target/input")
 RECURRENCE = ChartAxis("recurrence b", "1/step")
 SHARE = ChartAxis("unexplained fraction of the target", "1", span=(0.0, 1.05))
 WEIGHT = ChartAxis("weight of the past", "relative to the series", span=(0.0, 2.0))
-TRAINING_TIME = ChartAxis("training time", STEPS, clock=True)
+TRAINING_TIME = ChartAxis("training time", "steps", clock=True)
 
+EXACT = Trust((), "exact")
 ZERO_SERIES = Note("All points are 0, so every recurrence fits equally well. Drag a point away from 0.", "warning")
 
 _STABILITY_NOTES = {
@@ -77,8 +77,7 @@ def study_of(state: RecurrenceState) -> str:
         "training": {"learning_rate": state.learning_rate, "learn": ["input", "recurrent", "output"]},
         "target": {**target, "parameters": {"strengths": list(state.series)}},
     }
-    settings = json.dumps(state.model_dump(), separators=(",", ":"))
-    return f"# learncast forecast this-file.toml\n# recurrence {settings}\n{to_toml(tables)}"
+    return f"# learncast forecast this-file.toml\n{settings_line('recurrence', state)}\n{to_toml(tables)}"
 
 
 def fit(state: RecurrenceState) -> View:
@@ -94,16 +93,15 @@ def fit(state: RecurrenceState) -> View:
         now = frames[round(state.time * (FRAMES - 1))]
         name = "response of the network at this time"
         traces.append(Trace("line", "descent", name, lags, now, series=Series.MODE, frames=frames))
-    title = "Drag the points: the target's strength at each lag"
+    title = "The target's strength at each lag"
     axis = ChartAxis(STRENGTH.label, STRENGTH.unit, span=(max(-limit, -LARGEST), min(limit, LARGEST)))
     chart = Chart("series", title, LAG, axis, tuple(traces), drags="series", main=True)
     units = float(least_hidden_size(s)) if s.any() else 0.0
     return View(
         (chart, _loss_chart(state.series)),
-        validity_report("exact"),
+        EXACT,
         (*_best_readings(best), _reading("hidden units for an exact fit", units, "units")),
         _notes(state),
-        _fit_text(state),
         answer=_answer(state, best),
         presets=presets(state.series),
         clock=None if frames is None else Clock.until(state.steps),
@@ -130,9 +128,10 @@ def _answer(state: RecurrenceState, best: Optimum) -> str:
     left = f"{best.unexplained:.0%} of the target stays" if best.unexplained > 5e-5 else "nothing stays"
     text = f"The best recurrence is {best.recurrence:.3g} ({best.stability}), and {left} unexplained."
     steps = half_loss_descent(state.series, state)
+    loss = "The loss" if len(learned_modes(state)) == 1 else "The loss of mode 1"
     if math.isfinite(steps):
-        return f"{text} The loss is halved after {steps:.0f} steps."
-    return f"{text} The loss is not halved within {state.steps:.0f} steps."
+        return f"{text} {loss} is halved after {steps:.0f} steps."
+    return f"{text} {loss} is not halved within {state.steps:.0f} steps."
 
 
 def _diagram(state: RecurrenceState) -> Diagram:
@@ -142,7 +141,8 @@ def _diagram(state: RecurrenceState) -> Diagram:
         return Diagram("A target of 0", (), (), strengths)
     path = modes[0].path
     frames = [weight[_FRAME_TIMES] for weight in (path.input, path.recurrence, path.output)]
-    caption = "A recurrent network of one linear unit with a trained recurrence"
+    own = "" if len(modes) == 1 else "; this is the unit of mode 1, and every mode has its own"
+    caption = f"A linear unit with a trained recurrence{own}"
     return Diagram.single_unit(caption, tuple((float(weight[-1]), weight) for weight in frames), strengths)
 
 
@@ -157,11 +157,11 @@ def stability(state: RecurrenceState) -> View:
     )
     title, shade = (
         "The series continued, and the response of the best recurrence",
-        (0.0, float(trained - 1), "trained on"),
+        (0.0, float(trained - 1), "trained on", Series.TARGET),
     )
-    responses = Chart("continued", title, LAG, STRENGTH, traces, shades=((*shade, Series.TARGET),))
+    responses = Chart("continued", title, LAG, STRENGTH, traces, shades=(shade,))
     if not math.isfinite(best.recurrence):
-        return View((responses,), validity_report("exact"), _best_readings(best), _notes(state))
+        return View((responses,), EXACT, _best_readings(best), _notes(state))
     longer = extrapolation(best, lambda index: continued(state, index), range(trained, longest + 1), anchor="end")
     axes = ChartAxis("steps in a trial", "steps"), ChartAxis(SHARE.label, SHARE.unit)
     curve = Trace("line", "theory", "unexplained", longer.horizons, _within(longer.unexplained, HIGHEST))
@@ -171,7 +171,7 @@ def stability(state: RecurrenceState) -> View:
         _reading(f"unexplained at {longest} steps", float(longer.unexplained[-1]), "1"),
         _reading(f"loss at {longest} steps", float(longer.loss[-1]), "target^2"),
     )
-    return View((responses, chart), validity_report("exact"), readings, _notes(state))
+    return View((responses, chart), EXACT, readings, _notes(state))
 
 
 def weighted(series: tuple[float, ...], weight: float) -> tuple[float, ...]:
@@ -212,13 +212,8 @@ def transition(state: RecurrenceState) -> View:
         _reading("best recurrence above", change.above, RECURRENCE.unit),
         *_best_readings(fit_of(state.series).best),
     )
-    return View(
-        (Chart("best_recurrence", title, WEIGHT, axis, tuple(traces)), _use_of_past(state, fits)),
-        validity_report("exact"),
-        readings,
-        () if any(state.series) else (ZERO_SERIES,),
-        _transition_text(change),
-    )
+    charts = (Chart("best_recurrence", title, WEIGHT, axis, tuple(traces)), _use_of_past(state, fits))
+    return View(charts, EXACT, readings, () if any(state.series) else (ZERO_SERIES,), _transition_text(change))
 
 
 def _use_of_past(state: RecurrenceState, fits: list[RecurrenceFit]) -> Chart:
@@ -259,11 +254,11 @@ def _loss_chart(series: tuple[float, ...]) -> Chart:
     span = 1.25 * max([1.0, *(abs(o.recurrence) for o in finite)])
     grid = np.linspace(-span, span, 401)
     traces = [Trace("line", "theory", "loss at the best strength", grid, loss_terms(1.0, grid, 1.0, series).least_loss)]
-    marks: tuple[tuple[Role, str, bool], ...] = (("null", "other minima", False), ("best", "best", True))
-    for role, name, chosen in marks:
-        places = [(o.recurrence, o.loss) for o in finite if (o is best) == chosen]
-        if places:
-            traces.append(Trace("points", role, name, *np.array(places).T))
+    others, chosen = ([o for o in finite if (o is best) == own] for own in (False, True))
+    if others:
+        traces.append(Trace("points", "null", "other minima", *np.array([(o.recurrence, o.loss) for o in others]).T))
+    if chosen:
+        traces.append(Trace("points", "best", "best", np.array([best.recurrence]), np.array([best.loss])))
     axis = ChartAxis("half mean squared error", "target^2")
     return Chart("loss", "Loss against the recurrence", RECURRENCE, axis, tuple(traces))
 
@@ -298,13 +293,6 @@ def _notes(state: RecurrenceState) -> tuple[Note, ...]:
     return tuple(notes)
 
 
-def _fit_text(state: RecurrenceState) -> str:
-    best = fit_of(state.series).best
-    if not any(state.series) or not math.isfinite(best.recurrence):
-        return ""
-    return f"The best exponential is {_formula(best)}; it leaves {best.unexplained:.2%} of the target unexplained."
-
-
 def _formula(best: Optimum) -> str:
     return f"{_number(best.strength)} × ({_number(best.recurrence)})^lag"
 
@@ -328,14 +316,12 @@ def order(state: RecurrenceState) -> View:
     silent = len(mode_series(state)) - len(modes)
     notes = [Note(f"{silent} of the modes are 0 and have nothing to learn.", "warning")] if silent else []
     if not modes:
-        return View(validity=validity_report("integrated"), notes=tuple(notes))
-    condition = rate_condition(modes, state.learning_rate)
-    notes += condition_warnings((condition,))
+        return View(trust=Trust((), "integrated"), notes=tuple(notes))
     diverging = [k for k, mode in enumerate(modes) if str(mode.path.status) != "ok"]
     notes += [Note(f"The weights of mode {k + 1} diverge before the last step shown.", "error") for k in diverging]
     return View(
         (*_training_charts(modes, state), _half_loss_times(modes, state)),
-        validity_report("integrated", (condition,)),
+        Trust((rate_condition(modes, state.learning_rate),), "integrated"),
         _order_readings(modes, state),
         tuple(notes),
         _order_text(modes),
@@ -375,7 +361,7 @@ def _half_loss_times(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> 
             traces.append(Trace("points", "pinned", f"mode {k + 1}, trained", *now, series=Series.MODE + k))
     axes = (
         ChartAxis("initial recurrence b", "1/step", span=(max(-1.0, float(least) - 0.05), 1.0)),
-        ChartAxis("half-loss time", STEPS, scale="log"),
+        ChartAxis("half-loss time", "steps", scale="log"),
     )
     return Chart("half_loss", "Steps to half the loss, by initial recurrence", *axes, tuple(traces))
 
@@ -389,8 +375,8 @@ def _order_readings(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> t
         text = f"not within {state.steps:.6g} steps" if math.isnan(trained) else format_number(trained)
         readings += [
             Reading(f"{label} trained", descent, "steps", descent_text),
-            Reading(f"{label} trained (flow)", trained, STEPS, text),
-            Reading.flow(f"{label} fixed", fixed, unit=STEPS),
+            Reading(f"{label} trained (flow)", trained, "steps", text),
+            Reading.flow(f"{label} fixed", fixed),
         ]
     last = modes[0].last.recurrence
     return (*readings, Reading("final recurrence of mode 1", last, "1/step", f"{last:.5g}"))

@@ -1,4 +1,4 @@
-"""The window panel: how far back a saved model can learn, and from how many sequences."""
+"""The window panel: how far back the gradient of a saved model carries a signal, and from how many sequences."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from pydantic import create_model
 from learncast._core.errors import InvalidSpec, SchemaMismatch
 from learncast._core.limits import readable
 from learncast._core.validation import FloatArray
+from learncast.theory.assumptions import Trust
 from learncast.web.chart import Chart, ChartAxis, Series, Trace
-from learncast.web.panel import Panel, State, control, help_texts
+from learncast.web.panel import Panel, State, control, help_texts, settings_line
 from learncast.web.uploads import UPLOADS
-from learncast.web.view import Note, Reading, View, condition_warnings, validity_report
+from learncast.web.view import Note, Reading, View
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -30,7 +31,7 @@ _POINTS = 240
 _MOST_LAYERS = 64
 
 _SAMPLE_NOTE = 'This is a sample, a small gated network; "learncast explore --window DIR/window.nc" shows your own.'
-_NOISES = {"per_lag": "against the noise of its lag", "total": "against all gradient noise"}
+_NOISES = {"per_lag": "against the noise of its own lag", "total": "against the noise of the whole gradient"}
 
 _evidence = partial(control, step=0.02, scale="log", group="Evidence")
 _sample_size = partial(_evidence, label="sequences", span=(1.0, 1e9), unit="sequences")
@@ -166,13 +167,13 @@ def _view(window: Window | None, state: WindowState) -> View:
     window = _dropped(state.data) if state.data is not None else window or sample()
     if state.layer >= window.layers:
         raise InvalidSpec(f"layer must be below {window.layers}, got {state.layer}.", field="layer")
-    layer, conditions = window.dataset.sel(layer=state.layer), window.validity(state.layer)
+    layer = window.dataset.sel(layer=state.layer)
     return View(
         charts=(_curve(layer, state), _envelope(layer, state), _time_scales(layer)),
-        validity=validity_report("measured", conditions),
+        trust=Trust(window.validity(state.layer), "measured"),
         readings=_readings(layer, state),
-        notes=(*condition_warnings(conditions), *_notes(layer, state)),
-        text=f"Diagnosis: {summary(layer)}",
+        notes=_notes(layer, state),
+        text=summary(layer).partition(". ")[2],  # the answer says how far back this number of sequences reaches
         answer=_answer(layer, state),
     )
 
@@ -182,10 +183,18 @@ def _answer(layer: xr.Dataset, state: WindowState) -> str:
     longest, gapless = float(window.any_lag), float(window.contiguous)
     sequences = f"{state.sequences:,} {'sequence' if state.sequences == 1 else 'sequences'}"
     if not longest > 0:
-        return f"With {sequences} no lag can be learned: none exceeds the noise."
+        return f"With {sequences} the gradient has no detectable signal at any lag."
     gaps = "" if gapless == longest else f", but not at every lag (without gaps: {_lag_text(gapless)})"
     least = "at least " if state.sequences > int(layer["sequences"]) else ""
-    return f"With {sequences} this model can learn {least}{longest:.0f} steps back{gaps}."
+    total = float(windows_at(layer, state.sequences, state.threshold, noise="total").any_lag)
+    return (
+        f"With {sequences} the gradient has a detectable signal at lags up to {least}{longest:.0f}{gaps}; above the "
+        f"noise of the whole gradient: {_above(total)}."
+    )
+
+
+def _above(lag: float) -> str:
+    return f"up to {lag:.0f}" if lag > 0 else _lag_text(lag)
 
 
 def _envelope(layer: xr.Dataset, state: WindowState) -> Chart:
@@ -196,7 +205,7 @@ def _envelope(layer: xr.Dataset, state: WindowState) -> Chart:
     gates, fit = layer["envelope_gate"].values, layer["envelope_fit"].values
     traces = (
         Trace("line", "data", "with the optimiser", lag, _positive(envelope)),
-        Trace("line", "data", "gates at the learning rate", lag, _positive(gates), series=Series.MODE),
+        Trace("line", "data", "gates at the learning rate", lag, _positive(gates), series=Series.FIRST),
         Trace("points", "data", "detected signal", lag[detected], _positive(envelope[detected])),
         Trace("line", "theory", f"fit: {layer['decay_kind'].values}", lag, _positive(fit)),
         Trace("line", "threshold", "needed with these sequences", lag[detected], _positive(needed[detected])),
@@ -218,14 +227,14 @@ def _curve(layer: xr.Dataset, state: WindowState) -> Chart:
     per_lag, total = (windows_at(layer, grid, state.threshold, noise=noise) for noise in _NOISES)
     null = layer["null_window"].max("noise").values
     traces = (
-        Trace("band", "null", "data without signal (95%)", sizes, np.zeros(len(sizes)), null),
+        Trace("band", "null", "data without a signal (95%)", sizes, np.zeros(len(sizes)), null),
         Trace("steps", "data", _NOISES["per_lag"], grid, per_lag.any_lag),
-        Trace("steps", "data", _NOISES["total"], grid, total.any_lag, series=Series.MODE),
-        Trace("steps", "data", "per-lag noise, without gaps", grid, per_lag.contiguous, series=Series.MODE + 1),
+        Trace("steps", "data", _NOISES["total"], grid, total.any_lag, series=Series.FIRST),
+        Trace("steps", "dashed", f"{_NOISES['per_lag']}, without gaps", grid, per_lag.contiguous),
         Trace("line", "threshold", "chosen", np.full(2, chosen), np.array([0.0, 1.05 * longest])),
     )
     x = ChartAxis("sequences", "sequences", "log", span=(float(grid[0]), float(grid[-1])))
-    y = ChartAxis("longest learnable lag", "steps", span=(0.0, 1.05 * longest))
+    y = ChartAxis("longest lag with a signal", "steps", span=(0.0, 1.05 * longest))
     shades = ((diagnosed, float(grid[-1]), "more than diagnosed", Series.OTHER),) if grid[-1] > diagnosed else ()
     return Chart("window", "Window against sequences", x, y, traces, shades=shades, main=True)
 
@@ -241,10 +250,12 @@ def _time_scales(layer: xr.Dataset) -> Chart:
 def _readings(layer: xr.Dataset, state: WindowState) -> tuple[Reading, ...]:
     own, total = (windows_at(layer, state.sequences, state.threshold, noise=noise) for noise in _NOISES)
     lags = {"longest lag": own.any_lag, "without gaps": own.contiguous, _NOISES["total"]: total.any_lag}
+    score = state.threshold / np.sqrt(2)  # of a normal statistic, whose scale is its deviation over sqrt(2)
     counts = {"sequences": state.sequences, "sequences diagnosed": int(layer["sequences"])}
     return (
         *(Reading(label, float(value), "steps", _lag_text(float(value))) for label, value in lags.items()),
         *(Reading(label, float(value), "sequences", f"{value:,}") for label, value in counts.items()),
+        Reading("threshold as the report's score", score, "1", f"{score:.3g}"),
     )
 
 
@@ -253,18 +264,17 @@ def _lag_text(value: float) -> str:
 
 
 def _notes(layer: xr.Dataset, state: WindowState) -> tuple[Note, ...]:
-    notes = []
     diagnosed, threshold = int(layer["sequences"]), float(layer["threshold"])
-    if state.sequences > diagnosed:
-        text = f"Only {diagnosed:,} sequences were diagnosed. The window is a lower bound: more may reveal other lags."
-        notes.append(Note(text))
-    if state.threshold < threshold:
-        text = f"The band without signal was measured at a threshold of {threshold:.3g}; noise reaches further here."
-        notes.append(Note(text, "warning"))
     infinite = int(np.isinf(layer["time_scale"].values).sum())
-    if infinite:
-        notes.append(Note(f"{infinite} of {layer.sizes['unit']} units do not decay and have no time scale to draw."))
-    return tuple(notes)
+    few = f"Only {diagnosed:,} sequences were diagnosed. The window is a lower bound: more may reveal other lags."
+    band = f"The band without signal was measured at a threshold of {threshold:.3g}; noise reaches further here."
+    still = f"{infinite} of {layer.sizes['unit']} units do not decay and have no time scale to draw."
+    notes = {
+        Note(few): state.sequences > diagnosed,
+        Note(band, "warning"): state.threshold < threshold,
+        Note(still): infinite > 0,
+    }
+    return tuple(note for note, holds in notes.items() if holds)
 
 
 def _study(window: Window | None, state: WindowState) -> str:
@@ -274,7 +284,7 @@ def _study(window: Window | None, state: WindowState) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in origin.versions.items())
     lines = [
         "# learncast window STUDY.toml --out DIR",
-        f"# explorer, window: {state.model_dump_json()}",
+        settings_line("window", state),
         "# The file does not hold its study, which that command writes to study.toml in the same folder. It holds:",
         *(f"# {key}: {value}" for key, value in sorted(attributes.items()) if isinstance(value, str | int | float)),
         f"# sequences: {window.sequences}",

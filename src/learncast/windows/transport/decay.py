@@ -85,12 +85,9 @@ Law = TemperedPowerLaw | Logarithmic
 
 def _upper_root(y: FloatArray) -> FloatArray:
     """Larger root w of w - log w = y; 0 for y < 1, which has no root."""
-    solvable = y >= 1
-    level = np.where(solvable, y, 1.0)
-    w = 2 * level  # right of the root, from where Newton's steps never overshoot
-    for _ in range(60):
-        w = np.maximum(w - (w - np.log(w) - level) / np.where(w > 1, 1 - 1 / w, np.inf), 1.0)
-    return np.where(solvable, w, 0.0)
+    # -W_-1(-exp(-y)), without overflow; which side of the branch cut has it depends on y.
+    above, below = (-wrightomega(-y + side * 1j * np.pi).real for side in (1, -1))
+    return np.where(y >= 1, np.maximum(above, below), 0.0)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ NETWORK = lc.LinearRNN.aligned(
 def search(target, pool, network, *, gap=1e-6, max_boxes=100_000, strict=True, **rules):
     """Return the mode method of a pool and the cheapest schedule of it."""
     method = method_for([*pool, target], network, RATE, method="modes")
-    terms = lc.Terms(**{"max_stages": 3, **rules})
+    terms = lc.Terms(**{"goal": lc.Accuracy(0.99), "max_stages": 3, **rules})
     own, usable = terms.over(len(pool), terms.goal), usable_candidates(method, strict)
     return method, cheapest_schedule(method, own, usable, gap=gap, max_boxes=max_boxes)
 

@@ -300,3 +300,18 @@ def test_signals_of_different_rates_are_cut_into_the_same_bins():
     np.testing.assert_allclose(cut, by_hand, rtol=1e-12)
     other = lc.tasks.cut_trials(rng.normal(size=(10_000, 1)), events, rate=1000, window=(0.0, 0.5), bin_width=0.05)
     assert cut.shape[1] == other.shape[1] == 10
+
+
+def test_channels_of_a_tidy_table_that_begin_with_target_are_targets():
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((20, 4, 2)), rng.standard_normal(20)
+    rows = [
+        (trial, step, name, value)
+        for trial in range(20)
+        for step in range(4)
+        for name, value in (("input_0", x[trial, step, 0]), ("input_1", x[trial, step, 1]), ("target_0", y[trial]))
+    ]
+    found = lc.tasks.from_table(pd.DataFrame(rows, columns=["trial", "step", "channel", "value"]))
+    wanted = lc.Task.from_samples(x, y)
+    np.testing.assert_allclose(found.cross_covariance.dense(), wanted.cross_covariance.dense(), atol=1e-12)
+    assert (found.inputs, found.outputs) == (2, 1)

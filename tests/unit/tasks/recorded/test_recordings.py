@@ -163,7 +163,7 @@ def test_a_missing_number_is_reported_by_its_index_of_trial_step_and_channel(tri
         (np.arange(40) % 3, {"classes": 2}, "classes"),
         (np.arange(40) % 3, {"classes": [0, 0, 1]}, "classes"),
         (np.arange(39) % 3, {}, "targets"),
-        (np.linspace(0, 1, 40), {}, "targets"),
+        (np.linspace(0, 1, 40), {"labels": True}, "labels"),
     ],
 )
 def test_invalid_labels_are_refused_by_name(trials, labels, keywords, field):

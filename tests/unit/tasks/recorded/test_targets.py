@@ -69,6 +69,21 @@ def test_integers_of_several_outputs_and_floats_are_numbers():
     assert lc.Task.from_samples(X.astype(int), counts).inputs == C
 
 
+def test_one_float_for_each_trial_is_one_output_in_every_function(tmp_path):
+    times = RNG.standard_normal(N)  # for example reaction times
+    wanted = lc.Task.from_samples(X, times[:, None])
+    np.savez(tmp_path / "a.npz", inputs=X, targets=times)
+    tensors = torch.tensor(X), torch.tensor(times)
+    for task in (
+        lc.Task.from_samples(X, times), lc.Task.from_samples(X, times.tolist()), lc.Task.from_samples(*tensors),
+        lc.tasks.from_data(X, times), lc.tasks.from_data((X, times)), from_file(tmp_path / "a.npz"),
+        from_batches([(X[:30], times[:30]), (X[30:], times[30:])]),
+    ):  # fmt: skip
+        assert (task.outputs, task.recording.classes) == (1, None)
+        same(task, wanted)
+    assert from_pairs(X[:, 0], times).outputs == 1
+
+
 def test_the_keyword_overrides_the_type():
     same(lc.Task.from_samples(X, LABELS, labels=False), lc.Task.from_samples(X, LABELS[:, None].astype(float)))
     same(lc.Task.from_samples(X, LABELS.astype(float), labels=True), lc.Task.from_samples(X, LABELS))
@@ -102,8 +117,11 @@ def test_lists_keep_the_widest_type():
     [
         (np.eye(T, dtype=int)[RNG.integers(T, size=N)], {}, "labels"),  # one-hot rows, or labels at every step
         (np.arange(N), {}, "labels"),  # as many classes as trials
+        (np.arange(N) % 11, {}, "labels"),  # more values than classes usually have: counts?
+        ((np.arange(N) % 11)[:, None], {}, "labels"),
+        (np.where(np.arange(N) == 0, 7, LABELS), {}, "labels"),  # a value that occurs once
+        (X[:, 0, 0].astype(str), {}, "labels"),  # numbers as text
         (np.zeros(N, dtype=int), {}, "labels"),  # a single class
-        (LABELS.astype(float), {}, "targets"),
         (np.where(LABELS == 0, np.nan, LABELS), {"labels": True}, "labels"),
         (np.where(LABELS == 0, 1e300, LABELS), {"labels": True}, "labels"),
         (LABELS + 0.5, {"labels": True}, "labels"),
@@ -136,14 +154,42 @@ def test_pairs_batches_and_files_read_labels_alike(tmp_path):
     same(from_file(tmp_path / "rig.npz", labels=False), from_batches(halves, labels=False))
 
 
-def test_an_integer_column_of_a_table_needs_a_meaning(tmp_path):
+def test_integers_that_may_be_counts_are_refused_by_every_interface_and_plain_labels_by_none(tmp_path):
+    model, measured = Reader(11), lc.windows.Measurement(lags=(1, 2))
+    network = lc.LinearRNN.aligned(recurrence=0.5, hidden_size=11, inputs=C, outputs=11)
+
+    def of_file(counts):
+        np.savez(tmp_path / "rig.npz", inputs=X, targets=counts)
+        return from_file(tmp_path / "rig.npz")
+
+    def of_table(counts):
+        frame = pd.DataFrame({"trial": np.repeat(np.arange(N), T), "step": np.tile(np.arange(T), N)})
+        return from_table(frame.assign(input=X[:, :, 0].ravel(), target=np.repeat(counts, T)))
+
+    interfaces = [
+        lambda y: lc.Task.from_samples(X, y),
+        lambda y: lc.forecast(X, y).target,
+        lambda y: lc.generalise((X, y), network, learning_rate=1e-3).task,
+        lambda y: lc.training.train((X, y), network, lc.Training(1e-3), steps=1),
+        lambda y: lc.window(model, torch.tensor(X).float(), y, measurement=measured),
+        of_file,
+        of_table,
+    ]
+    counts, few = np.arange(N) % 11, np.arange(N) % 10
+    for ask in interfaces:
+        assert field_of(lambda ask=ask: ask(counts)) == "labels"
+    for ask in (interfaces[0], interfaces[1], of_file, of_table):
+        assert ask(few).outputs == 10
+
+
+def test_an_integer_column_of_a_table_is_read_as_an_array_is(tmp_path):
     steps = np.tile(np.arange(T), N)
     frame = pd.DataFrame({"trial": np.repeat(np.arange(N), T), "step": steps, "input": X[:, :, 0].ravel()})
     frame["target"] = np.repeat(LABELS, T)
     frame.to_csv(tmp_path / "rig.csv", index=False)
     for table in (frame, tmp_path / "rig.csv"):
-        assert field_of(lambda table=table: from_table(table)) == "labels"
-        same(from_table(table, labels=True), lc.Task.from_samples(X[:, :, :1], LABELS))
+        for labels in (None, True):
+            same(from_table(table, labels=labels), lc.Task.from_samples(X[:, :, :1], LABELS))
         numbers = lc.Task.from_samples(X[:, :, :1], LABELS[:, None].astype(float))
         same(from_table(table, labels=False), numbers)
         same(from_file(table, labels=False) if table is not frame else from_table(table, labels=False), numbers)
@@ -268,3 +314,12 @@ def test_the_study_of_a_window_reads_labels_as_classes(tmp_path, column):
     study = WindowStudy.from_dict(tables, folder=tmp_path, source="study")
     (_, train), (_, held_out) = study.sequences()
     np.testing.assert_array_equal(np.concatenate([train, held_out]), np.eye(3)[AT_STEPS])
+    np.savez(tmp_path / "rig.npz", inputs=X, targets=np.arange(AT_STEPS.size).reshape(AT_STEPS.shape) % 11)
+    assert field_of(WindowStudy.from_dict(tables, folder=tmp_path, source="study").sequences) == "labels"
+    tables["task"]["labels"] = True
+    (_, train), _ = WindowStudy.from_dict(tables, folder=tmp_path, source="study").sequences()
+    assert train.shape[2] == 11
+
+
+def test_a_word_is_not_a_truth_value():
+    assert field_of(lambda: lc.Task.from_samples(X, X.sum(axis=1), centre="yes")) == "centre"

@@ -104,7 +104,7 @@ def test_pairs_are_samples_of_one_step():
 def test_invalid_pairs_raise():
     assert_raises(lambda: lc.tasks.from_pairs(np.ones((4, 2)), np.ones((5, 2))))
     assert_raises(lambda: lc.tasks.from_pairs(np.full((4, 2), np.inf), np.ones((4, 2))), "inputs")
-    assert_raises(lambda: lc.tasks.from_pairs(np.ones((4, 2)), np.ones(4)), "targets")
+    assert_raises(lambda: lc.tasks.from_pairs(np.ones((4, 2)), np.ones((4, 1, 1, 1))), "targets")
 
 
 @pytest.mark.parametrize("kind", [Dense, Kronecker, Sampled])

@@ -151,6 +151,15 @@ def test_interval_is_symmetric_about_the_estimate_without_its_bias():
     np.testing.assert_array_equal(both, np.stack([interval(110.0, resamples), interval(120.0, resamples)], axis=1))
 
 
+@pytest.mark.parametrize("weight", [0.0, 1e-9, 0.1, -0.3, 2.0, -5.0])
+def test_the_moments_of_one_weight_are_those_among_several(weight):
+    table = response(TASK, tanh(), trials=FEW, bootstrap=5).statistics
+    one, several = (table.moments(np.full(n, weight), 0) for n in (1, 2))
+    for alone, among in zip(one, several, strict=True):
+        assert alone.shape == (1, *among.shape[1:])
+        assert alone[0] == pytest.approx(among[0], rel=1e-12)
+
+
 # --- solutions -------------------------------------------------------------------------------------------------------
 
 

@@ -109,16 +109,15 @@ def test_the_study_of_a_pin_plans_the_steps_shown(settings, tmp_path):
     assert answer.values["best"]["descent_steps"] == reading(view, "both stages")
     assert answer.values["direct"]["descent_steps"] == reading(view, "direct training")
     assert answer.values["best"]["saving"] == reading(view, "saved")
-    assert view.text == answer.values["summary"]
-    assert view.validity.kind == answer.forecast_class
-    assert view.validity.kind == ("response" if state.activation == "relu" else "exact")
+    assert view.trust.forecast_class == answer.forecast_class
+    assert view.trust.forecast_class == ("response" if state.activation == "relu" else "exact")
 
 
 def test_a_pin_that_costs_steps_gives_a_warning_and_its_phase_command_the_cost(tmp_path):
     state = CurriculumState(pin_value=0.5, pin_accuracy=0.9)
     view = PANEL.parts["pinned"](state)
     assert reading(view, "saved") < 0
-    assert [note.tone for note in view.notes].count("warning") == 1
+    assert [note.tone for note in view.every_note].count("warning") == 1
     file = tmp_path / "this-file.toml"
     file.write_text(PANEL.study(state), encoding="utf-8")
     study = Study.load(file)
@@ -158,7 +157,7 @@ def test_without_a_pin_in_the_chart_direct_training_runs_alone():
         CurriculumState(pin_value=900.0, pin_accuracy=0.5),
     ):
         view = PANEL.parts["pinned"](state)
-        assert [note.tone for note in view.notes] == ["plain"]
+        assert [note.tone for note in view.every_note] == ["plain"]
         race, _ = view.charts
         assert [t.name for t in race.traces if t.role == "data"] == ["direct training"]
         assert next(t for t in race.traces if t.role == "finish").labels == ("331",)
@@ -221,14 +220,23 @@ def test_the_three_terms_add_up_to_the_speedup():
     np.testing.assert_allclose(ratio, ratio[0], rtol=ROUND_OFF)
 
 
+def test_the_terms_of_the_opening_add_up_to_what_the_flow_saves():
+    state = PANEL.state_of(PANEL.examples[0])
+    view = PANEL.parts["pinned"](state)
+    saved = reading(PANEL.parts["descent"](state), "direct training (flow)") - reading(view, "both stages (flow)")
+    assert float(np.sum(trace(view, "terms", "theory").y)) == pytest.approx(saved, rel=1e-4)
+    assert reading(view, "target after it") == 0
+    assert reading(view, "saved") == pytest.approx(saved, abs=1.5)  # whole steps
+
+
 def test_too_large_a_learning_rate_is_outside_the_theory():
     view = PANEL.parts["portrait"](CurriculumState(learning_rate=0.1))
-    assert view.validity.kind == "outside"
-    assert any(note.tone == "warning" for note in view.notes)
-    failed = [row for row in view.validity.rows if not row[3]]
-    assert failed[0][0] == "stable learning rate"
-    assert failed[0][1] > failed[0][2] == 2.0
-    assert PANEL.parts["portrait"](CurriculumState()).validity.kind == "exact"
+    assert view.trust.forecast_class == "outside"
+    assert any(note.tone == "warning" for note in view.every_note)
+    failed = view.trust.failed[0]
+    assert failed.name == "stable_learning_rate"
+    assert failed.measured > failed.allowed == 2.0
+    assert PANEL.parts["portrait"](CurriculumState()).trust.forecast_class == "exact"
 
 
 def relu_state(**settings):
@@ -241,8 +249,8 @@ def test_the_relu_portrait_is_that_of_the_python_interface():
     view = PANEL.parts["portrait"](state)
     # The panel measures the same trials with a network of other weights.
     np.testing.assert_allclose(trace(view, "portrait", "theory").z, own["speedup_steps"].values, rtol=1e-9)
-    assert view.validity.kind == "response"
-    assert any("65,536" in note.text for note in view.notes)
+    assert view.trust.forecast_class == "response"
+    assert any("65,536" in note.text for note in view.every_note)
 
 
 def test_the_relu_portrait_of_tasks_that_are_measured_separately(monkeypatch):
@@ -303,17 +311,18 @@ def test_the_modes_are_those_of_the_planner():
     np.testing.assert_allclose(first.weighted_cross, again[1].weighted_cross, rtol=ROUND_OFF)
 
 
-def test_a_large_difference_between_descent_and_flow_gives_a_note_and_no_warning():
+def test_a_large_difference_between_descent_and_flow_gives_a_text_and_no_warning():
     calm = PANEL.parts["pinned"](CurriculumState(pin_value=1.5, pin_accuracy=0.6))
     edge = PANEL.parts["pinned"](CurriculumState(pin_value=3.0, pin_accuracy=0.3312))
-    assert len(edge.notes) == len(calm.notes) + 1
-    assert any("126" in note.text for note in edge.notes)
-    assert {note.tone for note in (*calm.notes, *edge.notes)} == {"plain"}
+    assert len(edge.every_note) == len(calm.every_note)
+    assert not calm.text
+    assert "126" in edge.text
+    assert {note.tone for note in (*calm.every_note, *edge.every_note)} == {"plain"}
 
 
 def test_the_first_example_has_no_warning():
     state = PANEL.state_of(PANEL.examples[0])
-    assert {note.tone for part in PANEL.parts.values() for note in part(state).notes} == {"plain"}
+    assert {note.tone for part in PANEL.parts.values() for note in part(state).every_note} == {"plain"}
 
 
 def overlay(state):
@@ -347,7 +356,7 @@ def test_points_where_descent_and_flow_differ_are_marked():
 
 ANSWERS = [
     ("pinned", {"pin_value": 1.5, "pin_accuracy": 0.65}, ["1.5", "1", "168", "331"]),
-    ("pinned", {"pin_value": 2.5, "pin_accuracy": 0.9}, ["2.5", "1", "120", "90", "210", "331"]),
+    ("pinned", {"pin_value": 2.5, "pin_accuracy": 0.9}, ["120", "2.5", "1", "90", "210", "118", "331"]),
     ("pinned", {"pin_value": 0.5, "pin_accuracy": 0.9}, ["0.5", "1", "90", "628", "331"]),
     ("pinned", {"pin_value": 1.5, "pin_accuracy": 0.65, "learning_rate": 0.05}, ["1.5", "1"]),
     ("descent", {}, ["3", "1", "31", "81", "331"]),

@@ -36,8 +36,8 @@ EXTREMES = [
 
 def checked(view: View) -> View:
     """Check that axes have units, arrays have equal shapes, and the view can be sent as JSON."""
-    assert view.validity is not None
-    assert view.validity.sentence
+    assert view.trust is not None
+    assert view.trust.standing[1]
     for chart in view.charts:
         axes = [chart.x, chart.y, *([chart.z] if chart.z else [])]
         assert all(axis.unit and axis.label for axis in axes)
@@ -115,8 +115,8 @@ def test_numbers_are_those_of_the_python_interface():
             assert reading(view, label) == times.descent_steps
             assert reading(view, f"{label} (flow)") == pytest.approx(times.flow_steps, rel=1e-9)
         assert reading(view, "forgotten of task A") == pytest.approx(loss[2, 0] - loss[1, 0], rel=1e-9)
-    assert views["learning"].validity.kind == "exact"
-    assert not views["learning"].notes
+    assert views["learning"].trust.forecast_class == "exact"
+    assert not views["learning"].every_note
 
 
 def integrated(state: PriorKnowledgeState, spans: list[float]) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -138,6 +138,17 @@ def integrated(state: PriorKnowledgeState, spans: list[float]) -> list[tuple[np.
     return found
 
 
+def descended(state: PriorKnowledgeState, steps: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """First and second weights after whole steps of plain descent on each task."""
+    network, rate = module.starting_network(state), state.learning_rate
+    first, second = network.first, network.second
+    for cross, number in zip(expected_maps(state), steps, strict=True):
+        for _ in range(number):
+            error = cross - second @ first
+            first, second = first + rate * second.T @ error, second + rate * error @ first.T
+    return first, second
+
+
 @pytest.mark.parametrize(
     "state",
     [
@@ -151,19 +162,23 @@ def integrated(state: PriorKnowledgeState, spans: list[float]) -> list[tuple[np.
     ],
     ids=["balanced", "positive imbalance, bottleneck", "negative imbalance"],
 )
-def test_losses_and_grams_are_those_of_an_integrated_flow(state):
+def test_losses_and_grams_are_those_of_descent_with_the_flow_behind(state):
     view = PANEL.parts["grams"](state)
     clock = chart(PANEL.parts["learning"](state), "losses").traces[0].x
     assert reading(view, "time") == pytest.approx(state.time * clock[-1], rel=1e-12)  # one sum and one difference
     now = state.time * clock[-1] - state.first_steps
     assert now > 0  # in the second stage
-    _, at_last = integrated(state, [state.first_steps, now])
-    first, second = at_last
-    # The integration is good to about 1e-9 of weights of order 1.
-    close = {"rtol": 1e-7, "atol": 1e-8}
+    first, second = descended(state, [int(state.first_steps), round(now)])
+    # Hundreds of steps add up roundings of weights of order 1.
+    close = {"rtol": 1e-9, "atol": 1e-11}
     np.testing.assert_allclose(chart(view, "input_gram").traces[0].z, first.T @ first, **close)
     np.testing.assert_allclose(chart(view, "output_gram").traces[0].z, second @ second.T, **close)
     np.testing.assert_allclose(chart(view, "network_function").traces[0].z, second @ first, **close)
+    # The dotted curves are the flow: the integration is good to about 1e-9 of weights of order 1.
+    curves = chart(PANEL.parts["learning"](state), "losses")
+    for trace, cross in zip([t for t in curves.traces if t.role == "theory"], expected_maps(state), strict=True):
+        _, (one, two) = integrated(state, [state.first_steps, trace.x[-1] - state.first_steps])
+        assert trace.y[-1] == pytest.approx(0.5 * np.sum((two @ one - cross) ** 2), rel=1e-6, abs=1e-8)
     # The losses after a number of steps are those of descent, not of the flow.
     losses = chart(PANEL.parts["forgetting"](state), "loss_after").traces[0].z
     network, tasks = module.starting_network(state), expected_maps(state)
@@ -190,8 +205,10 @@ def test_the_time_setting_spans_the_training():
 
 def test_strengths_approach_their_optima():
     traces = chart(PANEL.parts["learning"](DEFAULT), "strengths").traces
-    for found, wanted in zip(traces[::2], traces[1::2], strict=True):
-        assert wanted.role == "target"
+    for found, flow, wanted in zip(traces[::3], traces[1::3], traces[2::3], strict=True):
+        assert (found.role, flow.role, wanted.role) == ("descent", "theory", "target")
+        # Descent lags behind the flow by a share of learning rate x curvature (0.2 here) where it is steepest.
+        np.testing.assert_allclose(found.y, flow.y, atol=0.2 * abs(wanted.y[-1]) + 0.05)
         # A stage is drawn for 1.3 times the time in which the loss covers 99% of its way.
         assert found.y[-1] == pytest.approx(wanted.y[-1], rel=0.1)
 
@@ -224,16 +241,21 @@ def test_the_study_gives_the_numbers_of_the_panel(changes, tmp_path):
     state = PriorKnowledgeState(**changes)
     text = PANEL.study(state)
     assert text.startswith("# learncast forget ")
-    settings = text.splitlines()[1].removeprefix("# prior-knowledge ")
+    settings = text.splitlines()[1].removeprefix("# explorer, prior-knowledge: ")
     assert PriorKnowledgeState(**json.loads(settings)) == state
     path = tmp_path / "study.toml"
     path.write_text(text, encoding="utf-8")
     values = forgotten(Study.load(path)).values
     view = PANEL.parts["forgetting"](state)
-    assert np.array_equal(values["loss"], chart(view, "loss_after").traces[0].z)
-    assert np.array_equal(values["forgetting"], chart(view, "forgetting").traces[0].z)
-    assert values["forgetting"][1][0] == reading(view, "forgotten of task A")
-    errors = {note.text for note in view.notes if note.tone == "error"}
+    if module.learning_of(state).leaves_saddle:
+        # The command follows the flow to its saddle; the panel shows descent, which learns both tasks.
+        assert float(reading(view, "final loss of task B")) < 1e-9 < values["loss"][-1, -1] + values["loss"][1, 0]
+        assert "saddle" in text
+    else:
+        assert np.array_equal(values["loss"], chart(view, "loss_after").traces[0].z)
+        assert np.array_equal(values["forgetting"], chart(view, "forgetting").traces[0].z)
+        assert values["forgetting"][1][0] == reading(view, "forgotten of task A")
+    errors = {note.text for note in view.every_note if note.tone == "error"}
     assert errors <= {f"{remark[:1].upper()}{remark[1:]}." for remark in values["remarks"]}
 
 
@@ -246,7 +268,7 @@ def test_a_loss_that_the_flow_keeps_gives_an_error_note_and_descent_is_counted(c
     state = PriorKnowledgeState(**changes)
     views = shown(state)
     for view in views.values():
-        assert any(note.tone == "error" for note in view.notes)
+        assert any(note.tone == "warning" for note in view.every_note)
     network, rate, steps = module.starting_network(state), state.learning_rate, []
     first, second = network.first, network.second
     for task, share in zip(module.two_tasks(state), (1e-12, (1 - state.accuracy) ** 2), strict=True):
@@ -259,28 +281,36 @@ def test_a_loss_that_the_flow_keeps_gives_an_error_note_and_descent_is_counted(c
             first, second = first + rate * second.T @ gap, second + rate * gap @ first.T
             steps.append(n + 1)
     assert reading(views["learning"], "task B is learned in") == steps[1]
+    # The picture shows what the sentence counts: the loss meets the goal at that step, and not before.
+    losses, begin = chart(views["learning"], "losses"), chart(views["learning"], "losses").shades[-1][0]
+    drawn = next(t for t in losses.traces if t.role == "descent" and t.name == "loss of task B")
+    after = drawn.x - begin
+    assert after[-1] > steps[1]
+    assert (drawn.y[after > steps[1] + 1] <= 0.5 * goal).all()
+    assert (drawn.y[(after > 0) & (after < steps[1] - 1)] > 0.5 * goal).all()
+    assert reading(views["learning"], "final loss of task B") < 0.5 * goal
 
 
 def test_an_untrained_task_gives_no_error_note():
     silent = PriorKnowledgeState(seed=0, knowledge="none")
-    assert not any("task A" in note.text for note in PANEL.parts["forgetting"](silent).notes)
-    assert any("task B" in note.text for note in PANEL.parts["forgetting"](silent).notes)
+    assert not any("task A" in note.text for note in PANEL.parts["forgetting"](silent).every_note)
+    assert any("task B" in note.text for note in PANEL.parts["forgetting"](silent).every_note)
 
 
 def test_an_impossible_balance_gives_a_warning(tmp_path):
     state = PriorKnowledgeState(imbalance=1.0, hidden_size=6)
     for view in shown(state).values():
-        assert view.validity.kind == "outside"
+        assert view.trust.forecast_class == "outside"
         assert not view.charts
-        assert view.notes[0].tone == "warning"
+        assert view.every_note[0].tone == "warning"
     assert tomllib.loads(PANEL.study(state))["network"]["imbalance"] == 1.0
 
 
 def test_too_large_a_learning_rate_is_outside_the_theory():
     for view in shown(PriorKnowledgeState(learning_rate=0.5, first_strength=5.0)).values():
-        assert view.validity.kind == "outside"
-        assert any(note.tone == "warning" for note in view.notes)
-        assert [row[0] for row in view.validity.rows if not row[3]] == ["stable learning rate"]
+        assert view.trust.forecast_class == "outside"
+        assert any(note.tone == "warning" for note in view.every_note)
+        assert [a.name for a in view.trust.failed] == ["stable_learning_rate"]
 
 
 @pytest.mark.parametrize(("key", "value"), EXTREMES)
@@ -343,21 +373,24 @@ def test_curves_extend_beyond_the_learning_times(changes):
 def test_unbalanced_layers_are_integrated():
     state = PriorKnowledgeState(start="random", knowledge="steps", first_steps=50.0)
     view = PANEL.parts["forgetting"](state)
-    assert view.validity.kind == "integrated"
-    assert not any(note.tone == "warning" for note in view.notes)
+    assert view.trust.forecast_class == "integrated"
+    assert not any(note.tone == "warning" for note in view.every_note)
 
 
-def test_frames_are_the_solutions_at_their_times():
+def test_frames_are_descent_at_their_times():
     learning = module.learning_of(DEFAULT)
     view = PANEL.parts["grams"](DEFAULT)
     times = view.clock.times
     assert len(times) == FRAMES
     for k in (0, 40, 100, 160, FRAMES - 1):
         stage = int(times[k] > learning.boundaries[1])
-        now = learning.curriculum.run.flows[stage].at([times[k] - learning.boundaries[stage]])
-        for name in ("input_gram", "output_gram", "network_function"):
-            # The time within the stage is a difference, which loses a few digits.
-            np.testing.assert_allclose(chart(view, name).traces[0].frames[k], now[name].values[0], atol=1e-9)
+        own = round(times[k] - learning.boundaries[stage])
+        # After a converged stage descent begins where the flow rests, which 3,000 steps reach to rounding.
+        first, second = descended(DEFAULT, [own, 0] if stage == 0 else [3000, own])
+        now = {"input_gram": first.T @ first, "output_gram": second @ second.T, "network_function": second @ first}
+        for name, values in now.items():
+            atol = 1e-9 if name == "network_function" or stage == 0 else 0.02  # finite steps unbalance the layers
+            np.testing.assert_allclose(chart(view, name).traces[0].frames[k], values, atol=max(atol, 0.02 * stage))
     weights = PANEL.parts["learning"](DEFAULT).diagram
     into = np.array([[e.frames[100] for e in weights.edges if e.source == f"input {i}"] for i in range(3)]).T
     out = np.array([[e.frames[100] for e in weights.edges if e.target == f"output {o}"] for o in range(3)])
@@ -368,7 +401,7 @@ def test_frames_are_the_solutions_at_their_times():
     ("changes", "numbers"),
     [
         ({}, ["40", "181", "1.02"]),
-        ({"output_angle": 180.0, "input_angle": 0.0}, ["183", "113"]),
+        ({"output_angle": 180.0, "input_angle": 0.0}, ["183", "113", "8.35"]),
         ({"knowledge": "none"}, ["181"]),
     ],
     ids=["after task A", "after the opposite task", "without task A"],
@@ -378,6 +411,7 @@ def test_the_answer_gives_descent_steps_only(changes, numbers):
     assert re.findall(r"\d+(?:\.\d+)?", answer) == numbers
 
 
+@pytest.mark.slow
 def test_more_layers_take_the_steps_of_descent_on_every_layer():
     state = PriorKnowledgeState(layers=3, start_scale=0.6, knowledge="steps", first_steps=40.0)
     views = shown(state)

@@ -48,8 +48,8 @@ CORNERS = {
 
 def checked(view: View) -> View:
     """Check that axes have units, arrays have equal shapes, and the view can be sent as JSON."""
-    assert view.validity is not None
-    assert view.validity.sentence
+    assert view.trust is not None
+    assert view.trust.standing[1]
     for chart in view.charts:
         assert all(axis.unit and axis.label for axis in (chart.x, chart.y))
         for trace in chart.traces:
@@ -182,20 +182,20 @@ def test_longer_trials_match_a_plain_loop(beyond):
 )
 def test_an_unstable_recurrence_gives_a_note(name, tones):
     for part in ("fit", "stability"):
-        notes = PANEL.parts[part](RecurrenceState(series=PRESETS[name])).notes
+        notes = PANEL.parts[part](RecurrenceState(series=PRESETS[name])).every_note
         assert [note.tone for note in notes] == tones
 
 
 def test_a_recurrence_that_stays_at_zero_gives_an_error_note():
     stuck = RecurrenceState(series=PRESETS["after a delay"], recurrence=0.0)
-    assert any(note.tone == "error" for note in PANEL.parts["fit"](stuck).notes)
+    assert any(note.tone == "error" for note in PANEL.parts["fit"](stuck).every_note)
     for state in (RecurrenceState(recurrence=0.0), RecurrenceState(series=PRESETS["after a delay"], recurrence=0.1)):
-        assert not any(note.tone == "error" for note in PANEL.parts["fit"](state).notes)
+        assert not any(note.tone == "error" for note in PANEL.parts["fit"](state).every_note)
 
 
 def test_a_series_of_zeros_gives_a_warning():
     views = shown(RecurrenceState(series=CORNERS["silent"]))
-    assert all(any(note.tone == "warning" for note in view.notes) for view in views.values())
+    assert all(any(note.tone == "warning" for note in view.every_note) for view in views.values())
 
 
 @pytest.mark.parametrize(
@@ -300,10 +300,10 @@ def test_a_late_mode_is_unknown_and_a_stuck_mode_is_never():
 
 def test_too_large_a_learning_rate_is_outside_the_theory():
     view = PANEL.parts["order"](RecurrenceState(series=CORNERS["longest, largest"], learning_rate=0.1, steps=100.0))
-    assert view.validity.kind == "outside"
-    assert [row[0] for row in view.validity.rows if not row[3]] == ["stable learning rate"]
-    assert any(note.tone == "warning" for note in view.notes)
-    assert PANEL.parts["order"](DEFAULT).validity.kind == "integrated"
+    assert view.trust.forecast_class == "outside"
+    assert [a.name for a in view.trust.failed] == ["stable_learning_rate"]
+    assert any(note.tone == "warning" for note in view.every_note)
+    assert PANEL.parts["order"](DEFAULT).trust.forecast_class == "integrated"
 
 
 def answered(text: str, folder) -> dict:
@@ -319,7 +319,7 @@ def test_the_study_gives_the_numbers_of_the_panel(name, tmp_path):
     state = RecurrenceState(series=series, modes=1, steps=3000.0)
     text = PANEL.study(state)
     assert text.startswith("# learncast forecast ")
-    settings = text.splitlines()[1].removeprefix("# recurrence ")
+    settings = text.splitlines()[1].removeprefix("# explorer, recurrence: ")
     assert RecurrenceState(**json.loads(settings)) == state
     values, view = answered(text, tmp_path), PANEL.parts["order"](state)
     mode = values["modes"][0]

@@ -77,9 +77,10 @@ def test_readings_are_for_the_chosen_number_of_sequences(window, panel):
     view = panel.parts["window"](state)
     assert reading(view, "longest lag") == window.windows()[64]
     assert reading(view, "without gaps") == window.windows(contiguous=True)[64]
-    assert reading(view, "against all gradient noise") == window.windows(noise="total")[64]
+    assert reading(view, "against the noise of the whole gradient") == window.windows(noise="total")[64]
     assert reading(view, "sequences diagnosed") == 160
-    assert window.summary in view.text
+    assert view.text in window.summary
+    assert "sequences" not in view.text.partition(".")[0]  # the answer is for the chosen number
 
 
 def test_controls_start_at_the_diagnosis(window, panel):
@@ -122,15 +123,15 @@ def test_charts_have_units_and_the_null_band(window, panel):
     known = window["time_scale"].sel(layer=0).values
     assert sorted(scales.x) == sorted(known[np.isfinite(known)])
     assert np.asarray(scales.y)[0] == 1.0
-    assert view.validity.kind == "measured"
-    assert view.validity.sentence == FORECAST_CLASSES["measured"]
-    assert len(view.validity.rows) == len(window.validity())
+    assert view.trust.forecast_class == "measured"
+    assert view.trust.standing[1] == FORECAST_CLASSES["measured"]
+    assert len(view.trust.assumptions) == len(window.validity())
     assert to_csv({"window": view}).count("\n") > 240
 
 
 def test_settings_beyond_the_diagnosis_give_notes(panel):
     def tones(**changes):
-        return [note.tone for note in panel.parts["window"](panel.state(**changes)).notes]
+        return [note.tone for note in panel.parts["window"](panel.state(**changes)).every_note]
 
     own = tones()
     assert sorted(tones(sample_size=1e6)) == sorted([*own, "plain"])
@@ -155,7 +156,8 @@ def test_without_a_file_the_panel_shows_a_sample():
     assert (state.sample_size, state.threshold) == (found.sequences, float(found.dataset["threshold"].isel(layer=0)))
     own = windows_at(found.dataset.sel(layer=0), state.sequences, state.threshold)
     assert view.readings[0].value == own.any_lag
-    assert re.findall(r"\d+", view.answer) == ["512", f"{own.any_lag:.0f}"]
+    total = windows_at(found.dataset.sel(layer=0), state.sequences, state.threshold, noise="total")
+    assert re.findall(r"\d+", view.answer) == ["512", f"{own.any_lag:.0f}", f"{total.any_lag:.0f}"]
 
 
 @pytest.mark.slow

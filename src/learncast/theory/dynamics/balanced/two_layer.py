@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, between, positive, real_array
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.networks.two_layer import TwoLayer
+from learncast.networks.two_layer import TwoLayer, product
 from learncast.results import STEPS, Provenance, Status, Trajectory, described, spec_hash
 from learncast.tasks.task import Task
 from learncast.theory import assumptions as conditions
@@ -74,8 +74,8 @@ class TwoLayerSolution(Solution):
     @cached_property
     def flow(self) -> BalancedFlow:
         """Matrix Riccati flow in whitened coordinates."""
-        p = self.problem
-        return BalancedFlow(p.best_if_white, p.first, p.second, separatrix_tolerance=self.separatrix_tolerance)
+        tolerance = self.separatrix_tolerance
+        return BalancedFlow(self.problem.best_if_white, *self.network.layer_weights, separatrix_tolerance=tolerance)
 
     @property
     def _clock(self) -> float:
@@ -98,7 +98,7 @@ class TwoLayerSolution(Solution):
         """
         steps = checked_times(times)
         grams, strengths, losses = self.flow.course(self._flow_times(steps))
-        n, excess = self.problem.first.shape[1], self._above_least(losses)
+        n, excess = self.network.inputs, self._above_least(losses)
         values = {
             "network_function": grams[:, n:, :n],
             "input_gram": grams[:, :n, :n],
@@ -131,7 +131,7 @@ class TwoLayerSolution(Solution):
         """Return the network after `time` gradient steps, with the hidden space rotated nearest to the start."""
         step = checked_time(time)
         first, second = self.flow.weights(float(self._flow_times(np.array([step]))[0]))
-        return self.network.with_maps(first, second)
+        return self.network.with_layers(first, second)
 
     def time_to(self, accuracy: float) -> LearningTime:
         """Return the first time at which the excess loss is at most (1 - accuracy)^2 of the baseline loss."""
@@ -165,11 +165,10 @@ class TwoLayerSolution(Solution):
         It is half the smallest singular value of B = U^T U~ + V^T V~, with the singular vectors of the initial network
         function and of the task, and 0 if the flow loses a mode for which the network has hidden units.
         """
-        p = self.problem
         task_rank = _rank(self.flow.singular_values)
         if len(self.flow.lost_modes) > max(0, task_rank - self._units):
             return 0.0
-        left, strengths, right = np.linalg.svd(p.second @ p.first, full_matrices=False)
+        left, strengths, right = np.linalg.svd(product(self.network.layer_weights), full_matrices=False)
         rank = _rank(strengths)
         if min(rank, task_rank) == 0:
             return 1.0
@@ -180,7 +179,7 @@ class TwoLayerSolution(Solution):
     def curvatures_until(self, steps: float) -> FloatArray:
         """Return the larger of the curvatures at the start and at a stop."""
         end = self.flow.weights(float(self._flow_times(np.array([steps]))[0]))
-        ends = [(self.problem.first, self.problem.second), end]
+        ends = [self.network.maps, end]
         return np.array([sharpest_curvature(self.problem.cross, self.problem.power, ends)])
 
     @property
@@ -191,11 +190,12 @@ class TwoLayerSolution(Solution):
     @property
     def remarks(self) -> tuple[str, ...]:
         """Modes that the exact flow never learns, and the step at which real training stalls."""
-        lost, loss = self.flow.lost_modes, self._excess_loss(math.inf)
+        lost = self.flow.lost_modes
         if not len(lost):
             return ()
         if int(np.count_nonzero(self.flow.singular_values)) - len(lost) >= self._units:
             return self.problem.remarks
+        loss = self._excess_loss(math.inf)
         modes = ("mode " if len(lost) == 1 else "modes ") + ", ".join(str(int(k) + 1) for k in lost)
         stall = self._time_to_loss((1 + STALLED) * loss)
         return (
@@ -206,7 +206,7 @@ class TwoLayerSolution(Solution):
     @property
     def _units(self) -> int:
         """Number of modes that the layers can represent."""
-        return min(len(self.problem.first), *self.problem.cross.shape)
+        return min(self.network.widths)
 
     @property
     def provenance(self) -> Provenance:
@@ -217,7 +217,7 @@ class TwoLayerSolution(Solution):
         return Provenance("theory", keys, digest)
 
     def __repr__(self) -> str:
-        sizes = f"{self.problem.first.shape[1]}-{self.problem.first.shape[0]}-{self.problem.second.shape[0]}"
+        sizes = "-".join(map(str, self.network.widths))
         return (
             f"<TwoLayerSolution of {self.problem.task.name!r} at learning rate {self.learning_rate:g}: {sizes}, "
             f"imbalance {self.flow.imbalance:.4g}, {self.forecast_class}>"

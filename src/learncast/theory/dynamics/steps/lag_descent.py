@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 import scipy
+from numpy.typing import NDArray
 
 from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray
+from learncast.networks.two_layer import product
 from learncast.theory.dynamics.steps.pooled_descent import PooledDescent
-from learncast.theory.dynamics.steps.strides import Rows
+from learncast.theory.dynamics.steps.strides import Descents, Rows
 
 __all__: list[str] = []  # internal
 
@@ -34,8 +37,12 @@ FLAT, SADDLE = 1e-12, 1e-6
 CURVED = 1e-6
 #: Tests after which a flow that rests on a saddle stays there.
 ESCAPE = 20
+#: Largest number of strides of a long descent.
+MOST_STRIDED = 20_000
 #: Growth factor of the loss at which descent counts as diverged.
 RUNAWAY = 1e6
+#: Largest number of values in the powers of a fixed recurrence that stay in the cache of a core.
+CACHED = 2**17
 
 
 #: Diverging weights overflow, which is an outcome of training.
@@ -44,10 +51,10 @@ _overflowing = np.errstate(over="ignore", invalid="ignore")
 
 @dataclass(frozen=True, eq=False)
 class LagDescent:
-    """Gradient descent of networks h <- W h + A x with outputs C h, on statistics by lag.
+    """Gradient descent of networks h <- W h + A x with outputs C h, C = C_k ... C_1, on statistics by lag.
 
-    States are the weights that learn, flattened in the order A, W, C: (rows, weights). All rows share one task, or each
-    row has its own.
+    States are the weights that learn, flattened in the order A, W, C_1, ..., C_k: (rows, weights). All rows share one
+    task, or each row has its own.
 
     Attributes
     ----------
@@ -57,17 +64,17 @@ class LagDescent:
         E[y x_k^T], summed over readouts.
     constant : float or (rows,)
         Loss of the zero map.
-    weights : (A, W, C)
+    weights : (A, W, C_1, ..., C_k)
         Before training.
-    learns : three bools
-        Whether A, W and C learn.
+    learns : as many bools
+        Which of them learn.
     """
 
     power: FloatArray
     cross: FloatArray
     constant: FloatArray
-    weights: tuple[FloatArray, FloatArray, FloatArray]
-    learns: tuple[bool, bool, bool]
+    weights: tuple[FloatArray, ...]
+    learns: tuple[bool, ...]
 
     @property
     def start(self) -> FloatArray:
@@ -76,7 +83,7 @@ class LagDescent:
         return np.concatenate([np.empty(0), *learned])
 
     def parts(self, states: FloatArray) -> list[FloatArray]:
-        """A, W and C of each row; those that do not learn have one row."""
+        """A, W, C_1, ..., C_k of each row; those that do not learn have one row."""
         parts, at = [], 0
         for w, learns in zip(self.weights, self.learns, strict=True):
             size = w.size if learns else 0
@@ -84,9 +91,22 @@ class LagDescent:
             at += size
         return parts
 
+    @cached_property
+    def _powers(self) -> FloatArray | None:
+        """W^k of each lag k side by side, (hidden, lags x hidden), if W is fixed and they are few."""
+        _, W, *_ = self.weights
+        lags = self.cross.shape[-1] // self.weights[0].shape[1]
+        if self.learns[1] or lags * W.size > CACHED:
+            return None
+        powers = [np.eye(len(W))]
+        for _ in range(lags - 1):
+            powers.append(powers[-1] @ W)
+        return np.concatenate(powers, axis=1)
+
     def filters(self, states: FloatArray) -> tuple[FloatArray, FloatArray]:
         """C W^k of each lag k and row, (lags, rows, outputs, hidden), and C W^k A, (rows, outputs, lags x inputs)."""
-        A, W, C = self.parts(states)
+        A, W, *out = self.parts(states)
+        C = product(out)
         number, lags = len(states), self.cross.shape[-1] // A.shape[2]
         J = np.empty((lags, number, *C.shape[1:]), dtype=states.dtype)
         J[0] = C
@@ -102,27 +122,60 @@ class LagDescent:
     @_overflowing
     def loss_and_slopes(self, states: FloatArray, rows: Rows | None = None) -> tuple[FloatArray, FloatArray]:
         """Loss (rows,) and its gradient (rows, weights); see `learncast.theory.loss_and_gradient`."""
-        A, W, C = self.parts(states)
         power, cross, constant = self.power, self.cross, self.constant
         if rows is not None and power.ndim == 3 and len(rows) < len(power):
             power, cross, constant = power[rows], cross[rows], constant[rows]
-        number, outputs, lags = len(states), C.shape[1], cross.shape[-1] // A.shape[2]
-        J, K = self.filters(states)
-        D = np.matmul(K, power) - cross
-        loss = np.einsum("roi,roi->r", K, D - cross) / 2 + constant
-        D = D.reshape(number, outputs, lags, -1).transpose(2, 0, 1, 3)
-        slopes = [np.empty((number, 0))]
+        parts, lead = self.parts(states), [len(states)]
+        multiply: Callable[[FloatArray, FloatArray], FloatArray] = np.matmul
+        if len(states) == 1:  # products of plain matrices take half the time of stacks of one
+            parts, multiply, lead = [part[0] for part in parts], np.dot, []
+            power, cross = power.reshape(-1, power.shape[-1]), cross.reshape(-1, cross.shape[-1])
+        A, W, *out = parts
+        below = [out[0]]  # C_i ... C_1
+        for part in out[1:]:
+            below.append(multiply(part, below[-1]))
+        (outputs, hidden), inputs, powers = below[-1].shape[-2:], A.shape[-1], self._powers
+        lags, C = cross.shape[-1] // inputs, np.broadcast_to(below[-1], (*lead, outputs, hidden))
+        if powers is None:
+            gains = [C]  # C W^k
+            for _ in range(lags - 1):
+                gains.append(multiply(gains[-1], W))
+            J = np.concatenate(gains, axis=-2)
+        else:  # of all rows and lags together
+            J = (C.reshape(-1, hidden) @ powers).reshape(*lead, outputs, lags, hidden)
+            J = J.swapaxes(-3, -2).reshape(*lead, lags * outputs, hidden)
+        K = multiply(J, A).reshape(*lead, lags, outputs, inputs).swapaxes(-3, -2).reshape(*lead, outputs, lags * inputs)
+        D = multiply(K, power)
+        D -= cross
+        change = D - cross
+        loss = (np.einsum("roi,roi->r", K, change) if lead else np.dot(K.ravel(), change.ravel())) / 2 + constant
+        D = D.reshape(*lead, outputs, lags, inputs).swapaxes(-3, -2).reshape(*lead, lags * outputs, inputs)
+        slopes = [np.empty((len(states), 0))]
         if self.learns[0]:
-            slopes.append(_summed_products(J, D))
-        if self.learns[1] or self.learns[2]:
-            M, back = np.matmul(D, A.transpose(0, 2, 1)), W.transpose(0, 2, 1)
-            for k in range(lags - 2, -1, -1):
-                M[k] += np.matmul(M[k + 1], back)
-            if self.learns[1]:
-                slopes.append(_summed_products(J[:-1], M[1:]))
-            if self.learns[2]:
-                slopes.append(M[0].reshape(number, -1))
-        return loss, np.concatenate(slopes, axis=1)
+            slopes.append(multiply(J.swapaxes(-1, -2), D))
+        if any(self.learns[1:]):
+            M = multiply(D, A.swapaxes(-1, -2))
+            if powers is None:
+                lag, back = [M[..., k : k + outputs, :] for k in range(0, lags * outputs, outputs)], W.swapaxes(-1, -2)
+                for after, before in pairwise(lag[::-1]):
+                    before += multiply(after, back)
+                if self.learns[1]:
+                    slopes.append(multiply(J[..., :-outputs, :].swapaxes(-1, -2), M[..., outputs:, :]))
+                error = lag[0]
+            else:
+                M = M.reshape(*lead, lags, outputs, hidden).swapaxes(-3, -2).reshape(-1, lags * hidden)
+                error = (M @ powers.T).reshape(*lead, outputs, hidden)
+            outer = []
+            for k in range(len(out) - 1, -1, -1):
+                if self.learns[2 + k]:
+                    outer.append(multiply(error, below[k - 1].swapaxes(-1, -2)) if k else error)
+                error = multiply(out[k].swapaxes(-1, -2), error) if any(self.learns[2 : 2 + k]) else error
+            slopes += reversed(outer)
+        return loss.reshape(len(states)), np.concatenate([part.reshape(len(states), -1) for part in slopes], axis=1)
+
+    def losses(self, maps: FloatArray) -> FloatArray:
+        """Loss of maps (..., outputs, lags x inputs), for one task."""
+        return np.asarray(((maps @ self.power / 2 - self.cross) * maps).sum(axis=(-2, -1)) + self.constant)
 
     def hessian_product(self, state: FloatArray, directions: FloatArray) -> FloatArray:
         """Products of the Hessian at one state with directions (rows, weights), exact to round-off."""
@@ -230,7 +283,9 @@ class LagDescent:
                 waited += left <= NEARLY_SETTLED * self.constant
                 if waited > (ESCAPE if saddle else 0):
                     break
-            solver.step()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # near the rest, steps become too long to converge
+                solver.step()
             if solver.status != "running":
                 break
         return np.asarray(solver.y), float(self.loss_and_slopes(solver.y[None])[0][0])
@@ -243,22 +298,43 @@ class LagDescent:
         Steps are infinite if descent diverges, and nan if the goal is not reached within `most` steps.
         """
         steps, ends, rows = np.full(len(states), np.nan), states.copy(), np.arange(len(states))
-        limit = RUNAWAY * np.maximum(self.loss_and_slopes(states, rows)[0], self.constant)
+        goals, limits = goal, RUNAWAY * np.maximum(self.loss_and_slopes(states, rows)[0], self.constant)
         for step in range(most + 1):
             if step % 256 == 0:
                 check_time()
             loss, slopes = self.loss_and_slopes(states, rows)
-            inside, lost = loss <= goal[rows], ~(loss <= limit[rows])
-            if (inside | lost).any():
-                steps[rows[inside]], steps[rows[lost]] = step, np.inf
+            going = (loss > goals) & (loss <= limits)
+            if not going.all():
+                inside = loss <= goals
+                steps[rows] = np.where(going, np.nan, np.where(inside, step, np.inf))
                 ends[rows[inside]] = states[inside]
-                going = ~(inside | lost)
                 rows, states, slopes = rows[going], states[going], slopes[going]
+                goals, limits = goals[going], limits[going]
             if not len(rows) or step == most:
                 break
             states = states - learning_rate * slopes
         ends[rows] = states
         return steps, ends
+
+    def strides_to(
+        self, start: FloatArray, goal: float, learning_rate: float, most: int, curvature: float
+    ) -> tuple[float, FloatArray]:
+        """Count the steps of one long descent in strides; return steps, nan if too many to count, and the final state.
+
+        The largest curvature on the way also bounds the rate at which the weights grow.
+        """
+
+        def reached(states: FloatArray, rows: Rows) -> NDArray[np.bool_]:
+            return np.asarray(self.loss_and_slopes(states)[0] <= goal)
+
+        def slope(states: FloatArray, rows: Rows) -> FloatArray:
+            return -self.loss_and_slopes(states)[1]
+
+        descents = Descents(slope, reached, curvature, curvature, learning_rate)
+        if not descents.falls or descents.most_counted(start[None], most, MOST_STRIDED) < most:
+            return math.nan, start
+        steps, ends = descents.steps_to_goal(start[None], most)
+        return float(steps[0]), ends[0]
 
     @_overflowing
     def advance(self, states: FloatArray, stops: Sequence[int], learning_rate: float) -> list[FloatArray]:
@@ -271,10 +347,3 @@ class LagDescent:
                 states = states - learning_rate * self.loss_and_slopes(states, rows)[1]
             results.append(states)
         return results
-
-
-def _summed_products(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Sum over lags k of left_k^T right_k for each row, flattened, from (lags, rows, outputs, ...)."""
-    lags, rows, outputs, _ = left.shape
-    one, two = (part.transpose(1, 0, 2, 3).reshape(rows, lags * outputs, part.shape[3]) for part in (left, right))
-    return np.matmul(one.transpose(0, 2, 1), two).reshape(rows, left.shape[3] * right.shape[3])

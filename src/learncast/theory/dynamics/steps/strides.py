@@ -167,6 +167,8 @@ class Descents:
         Implementation of single steps in Python floats, faster for small states.
     size : float
         Size of the weights at the goal: much larger weights have diverged.
+    curvatures : (rows,), optional
+        Largest curvature of each row, to tell those whose loss may rise.
     """
 
     slope: Slope
@@ -176,6 +178,7 @@ class Descents:
     learning_rate: float
     single_steps: SingleSteps | None = None
     size: float = 0.0
+    curvatures: FloatArray | None = None
 
     def longest(self, *, precise: bool = False) -> int:
         """Largest number of steps per stride: to count steps or, if precise, to compute weights."""
@@ -205,6 +208,12 @@ class Descents:
     def falls(self) -> bool:
         """Whether the loss falls at every step, so that a goal once reached stays reached."""
         return self.learning_rate * self.curvature < SURE
+
+    def _rising(self, rows: Rows) -> Rows:
+        """Places of the rows whose loss may rise, so that a goal once reached may be left again."""
+        if self.falls or self.curvatures is None:
+            return np.arange(0 if self.falls else len(rows))
+        return np.flatnonzero(self.learning_rate * self.curvatures[rows] >= SURE)
 
     def _move(self, states: FloatArray, rows: Rows, steps: int) -> FloatArray:
         if steps == 1:
@@ -293,14 +302,15 @@ class Descents:
             else:
                 length = min(first_strides.pop(0) if first_strides else longest, most - taken)
                 strides = [length] if length >= LEAST else [1] * length
-            before, passed = states, np.zeros(len(rows), dtype=bool)
-            if self.falls and taken < single:
+            before, passed, rising = states, np.zeros(len(rows), dtype=bool), self._rising(rows)
+            if not len(rising) and taken < single:
                 last, states = self._step(states, rows, (length - 1, length))
             else:
+                watched = rows[rising]
                 for stride in strides:
                     last, states = states, self._move(states, rows, stride)
-                    if not self.falls:
-                        passed |= self.reached(states, rows)
+                    if len(rising):
+                        passed[rising] |= self.reached(states[rising], watched)
             diverged = ~(np.abs(states).reshape(len(rows), -1).max(axis=1) < limit)
             inside = (self.reached(states, rows) | passed) & ~diverged
             resting = (states == last).reshape(len(rows), -1).all(axis=1) & ~inside
