@@ -109,10 +109,18 @@ class Visit:
         return self.settled()
 
     def settled(self) -> Visit:
-        """Wait until every part shows the answer to the last state."""
+        """Wait until every part shows the answer to the state in the address."""
         self.page.wait_for_selector(".part[aria-busy]")
+        self.page.wait_for_function("() => document.body.dataset.address === location.hash")
         self.page.wait_for_function("() => ![...document.querySelectorAll('.part')].some(p => p.ariaBusy === 'true')")
         return self
+
+    def follow(self, link: str) -> Visit:
+        """Click a link to another state of the page, and wait for its answer."""
+        address = self.page.locator(link).get_attribute("href")
+        self.page.click(link)
+        self.page.wait_for_function("address => location.hash === address", arg=address)
+        return self.settled()
 
     @property
     def part_requests(self) -> int:

@@ -276,8 +276,7 @@ def test_panels_keep_their_settings(visit):
     visit.page.fill("#control-accuracy", "0.9")
     visit.settled()
     for panel in (*PANELS[1:], *PANELS[::-1]):
-        visit.page.click(f'nav a[data-panel="{panel}"]')
-        visit.settled()
+        visit.follow(f'nav a[data-panel="{panel}"]')
     assert visit.page.locator("#control-recurrence").input_value() == "0.5"
     assert visit.page.locator("#control-accuracy").input_value() == "0.9"
     visit.page.wait_for_timeout(300)

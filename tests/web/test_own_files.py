@@ -90,8 +90,7 @@ def test_dropped_trials_are_forecast_and_planned(visit, trials):
     study = tomllib.loads(Path(download.value.path()).read_text(encoding="utf-8"))
     assert study["target"]["data"] == "my trials (1).npz"
     # The other examples lead back to generated tasks.
-    visit.page.click(".examples a >> text=It hurts")
-    visit.settled()
+    visit.follow(".examples a >> text=It hurts")
     assert "628" in visit.page.locator("#answer").inner_text()
     assert visit.errors == []
 
@@ -157,18 +156,15 @@ def test_another_example_does_not_keep_the_curves_of_the_earlier_one(visit):
     ends = "plot => plot._fullLayout.yaxis.range[1]"
     alone = visit.plot("race").evaluate(ends)
     assert alone < 120  # the earlier curves do not widen the axes
-    visit.page.click(".examples a >> text=Stop early")
-    visit.settled()
+    visit.follow(".examples a >> text=Stop early")
     assert visit.plot("race").evaluate(previous) == 0
 
 
 def test_the_first_picture_of_a_sum_of_parts_is_its_loss(visit):
     visit.open("#curriculum")
-    visit.page.click(".examples a >> text=A sum of parts")
-    visit.settled()
+    visit.follow(".examples a >> text=A sum of parts")
     assert visit.page.locator('#main-chart [data-chart="loss"] .plot .trace').count() > 0
-    visit.page.click(".examples a >> text=It hurts")
-    visit.settled()
+    visit.follow(".examples a >> text=It hurts")
     assert visit.page.locator('#main-chart [data-chart="race"]').count() == 1
     assert visit.page.locator('.part [data-chart="loss"]').count() == 1
 
@@ -193,16 +189,13 @@ def test_a_static_copy_shows_the_examples(visit, copy):
     assert "168" in visit.page.locator("#answer").inner_text()
     assert visit.page.locator("#static").is_visible()
     for panel in all_panels():
-        visit.page.click(f'nav a[data-panel="{panel.name}"]')
-        visit.settled()
+        visit.follow(f'nav a[data-panel="{panel.name}"]')
         for example in panel.examples:
-            visit.page.click(f".examples a >> text={example.name}")
-            visit.settled()
+            visit.follow(f".examples a >> text={example.name}")
             assert visit.page.locator(".part.rejected").count() == 0
             answers = [part(panel.state_of(example)).answer for part in panel.parts.values()]
             assert visit.page.locator("#answer").inner_text() == [text for text in answers if text][-1]
-    visit.page.click('nav a[data-panel="prior-knowledge"]')
-    visit.settled()
+    visit.follow('nav a[data-panel="prior-knowledge"]')
     visit.page.click("#player .play")
     visit.page.wait_for_function("() => Number(document.querySelector('#player input').value) > 0.1")
     assert visit.page.locator("#control-size").is_disabled()

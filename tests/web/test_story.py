@@ -85,8 +85,7 @@ def test_the_tour_leads_through_every_example(visit):
         if k < total - 1:
             visit.page.click(".look .step[data-step=Next]")
     assert seen == [example.name for panel in all_panels() for example in panel.examples]
-    visit.page.click(".look .step[data-step=Back]")
-    visit.settled()
+    visit.follow(".look .step[data-step=Back]")
     assert visit.page.locator(".examples a[aria-current]").inner_text() == seen[-2]
     assert visit.errors == []
 

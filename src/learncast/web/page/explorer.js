@@ -74,6 +74,17 @@ function open() {
   player.set(typeof state.time === "number" ? state.time : 0);
   show(form, panel, state);
   ask();
+  markAddress();
+}
+
+/** Name the address whose state the page shows: a link changes the address before the page has read it. */
+function markAddress() {
+  document.body.dataset.address = location.hash;
+}
+
+function setAddress(entry = "replaceState") {
+  history[entry](null, "", addressOf(panel, state));
+  markAddress();
 }
 
 /** Show the state of a dropped study, or replace a panel by the one for a dropped file. */
@@ -244,7 +255,7 @@ function moved(share, playing) {
   state = { ...state, time: share };
   for (const { part } of parts) part.showFrame(currentFrame(), player.time);
   showDiagram();
-  if (!playing) history.replaceState(null, "", addressOf(panel, state));
+  if (!playing) setAddress();
 }
 
 /** Draw the diagram of the visible parts. */
@@ -303,7 +314,7 @@ function change(values) {
   const begins = (gesture !== keys || (!pointerDown && now - lastChange > GESTURE)) && addressOf(panel, state) !== location.hash;
   if (begins) for (const { part } of parts) part.remember();
   [gesture, lastChange] = [keys, now];
-  history[begins ? "pushState" : "replaceState"](null, "", addressOf(panel, state));
+  setAddress(begins ? "pushState" : "replaceState");
   // The link to this panel reopens it in its current state.
   linkOf(panel).href = addressOf(panel, state);
   show(form, panel, state);
@@ -350,7 +361,7 @@ function updateComparison() {
 }
 
 async function copyLink() {
-  history.replaceState(null, "", addressOf(panel, state));
+  setAddress();
   try {
     await navigator.clipboard.writeText(location.href);
     showStatus("Copied.");
