@@ -191,7 +191,7 @@ def test_a_static_copy_shows_the_examples(visit, copy):
     for panel in all_panels():
         visit.follow(f'nav a[data-panel="{panel.name}"]')
         for example in panel.examples:
-            visit.follow(f".examples a >> text={example.name}")
+            visit.follow(f'.examples a >> text="{example.name}"')
             assert visit.page.locator(".part.rejected").count() == 0
             answers = [part(panel.state_of(example)).answer for part in panel.parts.values()]
             assert visit.page.locator("#answer").inner_text() == [text for text in answers if text][-1]
