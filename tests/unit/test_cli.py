@@ -681,7 +681,6 @@ def test_bad_phase_options_raise(study, tmp_path, vary, values, accuracies, toke
         ("window", ("study.toml", "--lags", "1,2")),
         ("window", ("--model", "model.py:make", "--data", "data.npz")),
         ("window", ("--model", "model.py:make", "--weights", "net.pt")),
-        ("window", ("--model", "model.py:make", "--weights", "net.pt", "--checkpoints", "*.pt", "--data", "data.npz")),
         ("window", ("--model", "model.py:make", "--weights", "net.pt", "--data", "data.npz", "--lags", "1.5")),
         ("window", ("--model", "model.py:make", "--weights", "net.pt", "--data", "data.npz", "--lags", "inf")),
     ],

@@ -19,6 +19,6 @@ __all__, __getattr__, __dir__ = exported(
         "plans": "advised_training curriculum_paths loss_paths pilot_losses plan_scores ranking stop_curve",
         "runs": "deviations goal_curves predicted_and_measured stop_curves training_over_theory",
         "schematics": "decoupling_scheme layer_scheme mode_scheme network_scheme tree",
-        "windows": "envelope time_scale_histogram time_scale_survival window_curve window_over_training",
+        "windows": "envelope time_scale_histogram time_scale_survival window_curve",
     },
 )
