@@ -19,7 +19,7 @@ from learncast._core.progress import Progress, show_progress
 from learncast.cli_delivery import Delivery, exit_quietly
 from learncast.cli_values import read_numbers, read_whole_numbers
 from learncast.reproduce_cli import reproduce
-from learncast.sweep_cli import AsJson, command, sweep_app, with_options
+from learncast.sweep_cli import command, sweep_app, with_options
 
 if TYPE_CHECKING:
     from learncast.report.report import Report
@@ -355,18 +355,6 @@ def schema(
             print(f"\n{table}")
         default = "required" if key.required else f"default {key.default}" if key.default else "optional"
         print(f"  {key.name}: {key.type}; {default}. {key.meaning}")
-
-
-@command(app, example="explain examples/two_integration_tasks.toml")
-def explain(study: DataOrStudy, method: MethodName = "auto", as_json: AsJson = False) -> None:
-    """What does this study ask, which method answers it, why, and at what cost?"""
-    build = _asked(study, Delivery(), data=True)
-    from learncast.display import plain
-    from learncast.report.explain import explain_study, explanation_text
-
-    own = build()
-    explanation = explain_study(own, method=method)
-    print(json.dumps(plain(explanation), indent=2) if as_json else explanation_text(own, explanation))
 
 
 @command(app, example="version")

@@ -553,7 +553,7 @@ def test_usage_errors_exit_2(study):
     assert run("version").stdout == run("--version").stdout == f"{learncast.__version__}\n"
 
 
-@pytest.mark.parametrize("question", ["forecast", "plan", "phase", "explain"])
+@pytest.mark.parametrize("question", ["forecast", "plan", "phase"])
 def test_a_byte_order_mark_changes_nothing(study, question):
     path = Path(study())
     plain = run(question, path, "--json").stdout
