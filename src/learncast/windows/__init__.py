@@ -12,7 +12,7 @@ __all__, __getattr__, __dir__ = exported(
     {
         "cells": "LSTM ConstGate DiagGate PaperGRU SharedGate",
         "diagnosis": "window",
-        "monitor": "WindowMonitor lightning_callback",
+        "monitor": "WindowMonitor",
         "options": "Batching DetectionRule Measurement",
         "result": "Window",
     },

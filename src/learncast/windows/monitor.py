@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -13,7 +12,6 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn, optim
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.packages import lightning_package
 from learncast._core.validation import between, count
 from learncast.results import STEPS, described
 from learncast.windows.diagnosis import window
@@ -152,47 +150,3 @@ def _combined(windows: Sequence[Window], steps: Sequence[int]) -> xr.Dataset:
     dataset["time_scale_quantile"] = (dims, spectrum, described("quantile of the units' time scales", LAG))
     dataset["tail_index_median"] = (dims[1:], middle, described("median tail index over lags", "1"))
     return dataset.assign_coords(quantile=("quantile", list(QUANTILES), described("share of the units", "1")))
-
-
-def lightning_callback(data: Pair, **options: Any) -> object:
-    """A Lightning callback that monitors the window of the trained module with its first optimiser.
-
-    Its `monitor` is None until the first batch has been trained on.
-
-    Parameters
-    ----------
-    data, **options
-        As for `WindowMonitor`.
-
-    Returns
-    -------
-    lightning.Callback
-        For ``Trainer(callbacks=[...])``; its `monitor` is a `WindowMonitor`.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> import torch
-    >>> inputs = torch.randn(120, 8, 1, generator=torch.Generator().manual_seed(0))
-    >>> callback = lc.windows.lightning_callback((inputs, inputs[:, -2]), every=100)
-    >>> callback.monitor is None  # until the first batch
-    True
-    >>> trainer = lightning.Trainer(max_epochs=5, callbacks=[callback])  # doctest: +SKIP
-    >>> trainer.fit(module, loader)  # doctest: +SKIP
-    >>> print(callback.monitor)  # doctest: +SKIP
-    """
-    base = lightning_package().Callback
-
-    class WindowCallback(base):  # type: ignore[misc, valid-type]
-        """Diagnoses the module after training batches."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.monitor: WindowMonitor | None = None
-
-        def on_train_batch_end(self, trainer: Any, pl_module: Any, *rest: object, **named: object) -> None:
-            if self.monitor is None:
-                self.monitor = WindowMonitor(pl_module, trainer.optimizers[0], data, **options)
-            self.monitor.step()
-
-    return WindowCallback()
