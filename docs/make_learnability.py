@@ -59,7 +59,6 @@ def write_numbers(minutes: float) -> None:
         made = reproduce("learnability", out=Path(folder) / "figures", compute=stored, formats=("png",))
     for figure in made["figures"].values():
         del figure["files"]
-    del made["pages"]
     text = json.dumps({"command": COMMAND, "cpu_minutes": round(minutes, 1), **made}, indent=1)
     NUMBERS.write_text(text + "\n", encoding="utf-8")
 

@@ -17,7 +17,7 @@ from learncast.study.schema import KINDS, Key, keys, schema
 ROOT = Path(__file__).parents[2]
 #: Commands that read each kind of file.
 READ_BY = {
-    "study": "`learncast forecast`, `plan`, `phase`, `forget`, `generalise`, `check`, `explain` and `sweep run` read it.",
+    "study": "`learncast forecast`, `plan`, `phase`, `forget`, `generalise`, `check` and `sweep run` read it.",
     "window": "`learncast window` reads it.",
     "advice": "`learncast advise` reads it.",
 }

@@ -84,13 +84,6 @@ def _advice() -> xr.Dataset:
     return lc.advise(model, tasks[0], tasks[1:], lc.Training(0.3, batch=32)).dataset
 
 
-def _ensemble() -> xr.Dataset:
-    rng = np.random.default_rng(0)
-    networks = [lc.TwoLayer.random(3, 4, 2, scale=0.1, rng=rng) for _ in range(2)]
-    pairs = [(rng.standard_normal((8, 3)), rng.standard_normal((8, 2))) for _ in networks]
-    return lc.training.train_ensemble(pairs, networks, learning_rate=0.05, steps=10, every=5).dataset
-
-
 #: Kinds of results: the function that returns them, and how to compute a small one.
 KINDS: dict[str, tuple[str, Callable[[], xr.Dataset]]] = {
     "Forecast": (
@@ -104,10 +97,6 @@ KINDS: dict[str, tuple[str, Callable[[], xr.Dataset]]] = {
     "Held-out loss": ("`.dataset` of the result of {py:func}`learncast.generalise`:", _generalisation),
     "Learnability window": ("`.dataset` of the result of {py:func}`learncast.window`:", _window),
     "Advice": ("`.dataset` of the result of {py:func}`learncast.advise`:", _advice),
-    "Ensemble of trained networks": (
-        "`.dataset` of the result of {py:func}`learncast.training.train_ensemble`:",
-        _ensemble,
-    ),
 }
 
 

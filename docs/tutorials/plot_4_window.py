@@ -189,7 +189,7 @@ plt.show()
 # What to do next
 # ---------------
 #
-# - During training: call ``step()`` of ``windows.WindowMonitor(model, optimizer, (x, y))`` after each step of the optimiser; in
-#   Lightning use ``windows.lightning_callback``.
+# - During training: call ``step()`` of ``windows.WindowMonitor(model, optimizer, (x, y))`` after each step of the optimiser, in
+#   Lightning from a callback's ``on_train_batch_end``.
 # - A stored model: ``learncast window --model net.py:build --weights net.safetensors --data sequences.npz``.
 # - Your own cell: :doc:`/how-to/extend`.

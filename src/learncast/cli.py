@@ -19,7 +19,7 @@ from learncast._core.progress import Progress, show_progress
 from learncast.cli_delivery import Delivery, exit_quietly
 from learncast.cli_values import read_numbers, read_whole_numbers
 from learncast.reproduce_cli import reproduce
-from learncast.sweep_cli import AsJson, command, sweep_app, with_options
+from learncast.sweep_cli import command, sweep_app, with_options
 
 if TYPE_CHECKING:
     from learncast.report.report import Report
@@ -242,7 +242,6 @@ def window(
         str | None, typer.Option(metavar="FILE.py:FUNCTION", help="Returns your model; FILE.py is executed.")
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="Its weights, .safetensors or .pt.")] = None,
-    checkpoints: Annotated[str | None, typer.Option(metavar="PATTERN", help="Its stored states: 'runs/*.pt'.")] = None,
     data: Annotated[Path | None, typer.Option(help="Sequences, .npz with inputs and targets.")] = None,
     optimizer_state: Annotated[Path | None, typer.Option(help="State of its optimiser, .pt.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="sgd, adam, adamw or rmsprop; FUNCTION's by default.")] = None,
@@ -255,8 +254,8 @@ def window(
     delivery: Delivery,
 ) -> None:
     """How far back does the gradient of my LSTM or GRU carry a signal?"""
-    own: dict[str, Any] = {"weights": weights, "checkpoints": checkpoints, "optimizer_state": optimizer_state}
-    own |= {"data": data, "optimizer": optimizer, "learning_rate": learning_rate}
+    own: dict[str, Any] = {"weights": weights, "optimizer_state": optimizer_state, "data": data}
+    own |= {"optimizer": optimizer, "learning_rate": learning_rate}
     options: dict[str, Any] = {"method": method, "control": control or None}
     for key, text in (("lags", lags), ("sample_sizes", sample_sizes)):
         options[key] = None if text is None else read_whole_numbers(_option(key), text)
@@ -289,11 +288,7 @@ def _check_window_options(study: Path | None, model: str | None, options: dict[s
     if study is not None and given:
         raise InvalidSpec(f"{_option(given[0])} needs --model; write it into the study instead.", field=given[0])
     if model is not None:
-        several = "checkpoints" in given
-        for key in ("weights", "optimizer_state") if several else ():
-            if key in given:
-                raise InvalidSpec(f"--checkpoints and {_option(key)} exclude each other.", field=key)
-        for key in ("data",) if several else ("weights", "data"):
+        for key in ("weights", "data"):
             if key not in given:
                 raise InvalidSpec(f"--model needs {_option(key)}.", field=key)
 
@@ -360,18 +355,6 @@ def schema(
             print(f"\n{table}")
         default = "required" if key.required else f"default {key.default}" if key.default else "optional"
         print(f"  {key.name}: {key.type}; {default}. {key.meaning}")
-
-
-@command(app, example="explain examples/two_integration_tasks.toml")
-def explain(study: DataOrStudy, method: MethodName = "auto", as_json: AsJson = False) -> None:
-    """What does this study ask, which method answers it, why, and at what cost?"""
-    build = _asked(study, Delivery(), data=True)
-    from learncast.display import plain
-    from learncast.report.explain import explain_study, explanation_text
-
-    own = build()
-    explanation = explain_study(own, method=method)
-    print(json.dumps(plain(explanation), indent=2) if as_json else explanation_text(own, explanation))
 
 
 @command(app, example="version")

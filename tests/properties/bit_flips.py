@@ -104,7 +104,7 @@ def read_weights(path: Path) -> list[np.ndarray]:
     from learncast.windows import stored_model
 
     model = torch.nn.Linear(3, 2, bias=False)
-    stored_model.load_checkpoint(model, None, path)
+    stored_model.load_weights(model, path)
     return [model.weight.detach().numpy()]
 
 

@@ -74,12 +74,10 @@ def cases() -> list[Case]:
     found = []
     for name, path in targets.items():
         found.append(command(f"forecast {name}", "forecast", path, slow=path == tanh))
-        found.append(command(f"explain {name}", "explain", path, slow=path == tanh))
         if path != tanh:  # a plan through measured responses takes minutes
             found.append(command(f"plan {name}", "plan", path, slow=path in (digits, pool, rotated)))
     found += [
         command("forecast learned recurrence", "forecast", learned, slow=True),
-        command("explain learned recurrence", "explain", learned),
         command("forecast two integration tasks at times", "forecast", two, "--times", "0,10,100,300,inf"),
         command("forecast rotated readouts at times", "forecast", rotated, "--times", "0:2000:9"),
         command("forecast random start at times", "forecast", start, "--times", "0:2000:9"),
@@ -88,8 +86,6 @@ def cases() -> list[Case]:
         command("plan remembering the candidate", "plan", two, "--remember", "stronger targets"),
         command("forget revised hierarchy", "forget", hierarchy),
         command("forget static sequence", "forget", sequence),
-        command("explain revised hierarchy", "explain", hierarchy),
-        command("explain static sequence", "explain", sequence),
     ]
     for method in ("modes", "two-layer", "pooled", "flow"):
         found.append(command(f"forecast by {method}", "forecast", two, "--method", method))

@@ -26,11 +26,6 @@ RENAMED: dict[str, str | None] = {
     "by": "method",
     "goal": None,
     "why/printed_speedup_steps": "why/paper_speedup_steps",
-    "passed_over": "rejected",
-    "passed_over/*/by": "rejected/*/method",
-    # Direct training is forecast within a time limit, so whether there is a number depends on the machine.
-    "explain: direct_steps": None,
-    "explain: direct_status": None,
     # The study now gives the same goal as a share of the explainable variance.
     "forecast sequential digits: accuracy": None,
     "plan sequential digits: accuracy": None,

@@ -553,7 +553,7 @@ def test_usage_errors_exit_2(study):
     assert run("version").stdout == run("--version").stdout == f"{learncast.__version__}\n"
 
 
-@pytest.mark.parametrize("question", ["forecast", "plan", "phase", "explain"])
+@pytest.mark.parametrize("question", ["forecast", "plan", "phase"])
 def test_a_byte_order_mark_changes_nothing(study, question):
     path = Path(study())
     plain = run(question, path, "--json").stdout
@@ -681,7 +681,6 @@ def test_bad_phase_options_raise(study, tmp_path, vary, values, accuracies, toke
         ("window", ("study.toml", "--lags", "1,2")),
         ("window", ("--model", "model.py:make", "--data", "data.npz")),
         ("window", ("--model", "model.py:make", "--weights", "net.pt")),
-        ("window", ("--model", "model.py:make", "--weights", "net.pt", "--checkpoints", "*.pt", "--data", "data.npz")),
         ("window", ("--model", "model.py:make", "--weights", "net.pt", "--data", "data.npz", "--lags", "1.5")),
         ("window", ("--model", "model.py:make", "--weights", "net.pt", "--data", "data.npz", "--lags", "inf")),
     ],

@@ -28,7 +28,6 @@ QUESTIONS = {
     "explore": ["--no-browser"],
     "new": ["plan", "new.toml"],
     "schema": [],
-    "explain": [STUDY],
     "version": [],
 }
 SWEEPS = {name: [STUDY] for name in ("run", "resume", "status", "rebuild", "verify", "gather", "prune")}

@@ -14,11 +14,11 @@ __all__, __getattr__, __dir__ = exported(
         "matrices": "loss_matrix matrix predicted_and_trained spectrum",
         "networks": "agreement_by_kind networks_on_lines networks_per_case spread_by_kind",
         "look": "COLOURS SAVED THEORY",
-        "page": "Figure axis_label composite key label new_axes page png save sheet style svg",
+        "page": "Figure axis_label key label new_axes page png save sheet style svg",
         "profiles": "integration_profiles lag_covariances step_profile",
         "plans": "advised_training curriculum_paths loss_paths pilot_losses plan_scores ranking stop_curve",
         "runs": "deviations goal_curves predicted_and_measured stop_curves training_over_theory",
         "schematics": "decoupling_scheme layer_scheme mode_scheme network_scheme tree",
-        "windows": "envelope time_scale_histogram time_scale_survival window_curve window_over_training",
+        "windows": "envelope time_scale_histogram time_scale_survival window_curve",
     },
 )

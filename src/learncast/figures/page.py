@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from io import BytesIO, StringIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -18,7 +18,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.rcsetup import cycler
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -26,8 +26,8 @@ from matplotlib.transforms import ScaledTranslation
 
 from learncast.figures.look import COLOURS, GREY, TOKENS, Look
 
-#: Width and height of a printed page in inches, and its resolution in dots per inch.
-PAGE, LONG, DPI = 7.1, 9.4, 300
+#: Resolution of a printed figure in dots per inch.
+DPI = 300
 #: Largest width of a figure for narrow screens in inches.
 NARROW = 3.7
 SHEET = Path(__file__).with_name("learncast.mplstyle")
@@ -35,9 +35,6 @@ SHEET = Path(__file__).with_name("learncast.mplstyle")
 #: Letters of a y label that fit beside an axis.
 _LONG_LABEL = 34
 
-T = TypeVar("T")
-
-_CANVAS: ContextVar[SubFigure | None] = ContextVar("canvas", default=None)
 _STYLED: ContextVar[bool] = ContextVar("styled", default=False)
 _STACKED: ContextVar[bool] = ContextVar("stacked", default=False)
 
@@ -94,7 +91,7 @@ def stacked() -> Iterator[None]:
 
 
 def page(rows: int = 1, columns: int = 1, *, width: float = 3.4, height: float = 2.5) -> tuple[Figure, list[Axes]]:
-    """Make a figure with a grid of axes, without matplotlib's global state; inside `composite`, a part of its page.
+    """Make a figure with a grid of axes, without matplotlib's global state.
 
     Parameters
     ----------
@@ -120,12 +117,11 @@ def page(rows: int = 1, columns: int = 1, *, width: float = 3.4, height: float =
     if bands:
         rows, columns, height, width = number, 1, height * min(1.0, NARROW / width), min(width, NARROW)
     with style():
-        canvas: Any = _CANVAS.get() or Figure(figsize=(width * columns, height * rows), layout="constrained")
+        canvas: Any = Figure(figsize=(width * columns, height * rows), layout="constrained")
         if bands:  # each part is as wide as its own labels let it
             axes = np.array([part.subplots() for part in canvas.subfigures(number, 1, squeeze=False).ravel()])
         else:
             axes = canvas.subplots(rows, columns, squeeze=False)
-        canvas.natural = (width * columns, height * rows)
     return canvas, list(axes.ravel())
 
 
@@ -165,67 +161,6 @@ def sheet(*draws: Callable[[Axes], object], columns: int = 0, width: float = 3.4
             draw(ax)
         for ax in axes[len(draws) :]:
             ax.remove()
-    return figure
-
-
-def composite(draws: Sequence[tuple[Callable[[T], Figure], T]]) -> list[Figure]:
-    """Combine several figures on printed pages, side by side if they fit, at about their natural size.
-
-    Parameters
-    ----------
-    draws : sequence of (draw, data)
-        Functions that draw data with `page` or `sheet`.
-
-    Returns
-    -------
-    list of Figure
-        As few pages as possible.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> def draw(values):
-    ...     return lc.figures.sheet(lambda ax: ax.plot(values))
-    >>> pages = lc.figures.composite([(draw, [0, 1]), (draw, [1, 0]), (draw, [1, 1])])
-    >>> len(pages)
-    1
-    """
-    sizes = [draw(data).natural for draw, data in draws]  # type: ignore[attr-defined]
-    rows: list[list[int]] = [[]]
-    for k, (wide, _) in enumerate(sizes):
-        if rows[-1] and sum(sizes[j][0] for j in rows[-1]) + wide > 1.06 * PAGE:
-            rows.append([])
-        rows[-1].append(k)
-    heights = [max(sizes[k][1] * min(1.0, PAGE / sum(sizes[j][0] for j in row)) for k in row) for row in rows]
-    # As few pages as hold everything at 80% of its size or more, about equally full.
-    number = -(-sum(heights) // (1.25 * LONG))
-    pages: list[list[int]] = [[]]
-    for row in range(len(rows)):
-        if pages[-1] and sum(heights[k] for k in pages[-1]) + 0.5 * heights[row] > sum(heights) / number:
-            pages.append([])
-        pages[-1].append(row)
-    return [_one_page([(rows[k], heights[k]) for k in page], sizes, draws) for page in pages]
-
-
-def _one_page(
-    rows: Sequence[tuple[list[int], float]],
-    sizes: Sequence[tuple[float, float]],
-    draws: Sequence[tuple[Callable[[T], Figure], T]],
-) -> Figure:
-    total = sum(height for _, height in rows)
-    figure = Figure(figsize=(PAGE, min(1.0, LONG / total) * total), layout="constrained")
-    bands = figure.subfigures(len(rows), 1, squeeze=False, height_ratios=[height for _, height in rows])
-    for (row, _), band in zip(rows, np.ravel(np.array(bands)), strict=True):
-        wide = [sizes[k][0] for k in row]
-        # Figures in a row that is not full keep their natural size.
-        rest = [PAGE - sum(wide)] if PAGE - sum(wide) > 0.4 else []
-        parts = band.subfigures(1, len(row) + len(rest), squeeze=False, width_ratios=wide + rest)[0]
-        for k, part in zip(row, parts, strict=False):
-            token = _CANVAS.set(part)
-            try:
-                draws[k][0](draws[k][1])
-            finally:
-                _CANVAS.reset(token)
     return figure
 
 

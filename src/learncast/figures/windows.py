@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from learncast._core.validation import FloatArray
 from learncast.figures.look import COLOURS, GREY, THEORY, Look
-from learncast.figures.page import axis_label, key, label, logarithmic, name_line, with_key
+from learncast.figures.page import label, logarithmic, with_key
 
 FIT = {**THEORY, "linewidth": 1.0}
 
@@ -228,66 +228,3 @@ def time_scale_histogram(layer: xr.Dataset, ax: Axes, *, colour: int = 0, title:
     logarithmic(ax)
     ax.yaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
     return label(ax, x=r"time scale $\tau$ (steps)", y="number of units", title=title)
-
-
-#: Axis label and title of each quantity over training.
-_QUANTITIES = {
-    "envelope_exponent": ("exponent of the envelope", "envelope as a power of the lag"),
-    "tail_index": ("tail index", "noise between sequences"),
-    "reach": ("longest learnable lag (steps)", "window"),
-}
-
-
-def window_over_training(layer: xr.Dataset, name: str, ax: Axes, *, title: str = "") -> Axes:
-    """Draw a quantity of a window over the states of a model.
-
-    Parameters
-    ----------
-    layer : Dataset
-        ``envelope_exponent``, ``reach`` and ``contiguous_reach`` over step, or ``tail_index`` over (step, lag) with its
-        median.
-    name : {"envelope_exponent", "tail_index", "reach"}
-    ax : Axes
-    title : str
-        Letter of the panel.
-
-    Returns
-    -------
-    Axes
-        `ax`.
-
-    Examples
-    --------
-    >>> import matplotlib.pyplot as plt
-    >>> import xarray as xr
-    >>> import learncast as lc
-    >>> layer = xr.Dataset(
-    ...     {"reach": ("step", [2, 5, 9]), "contiguous_reach": ("step", [2, 4, 9])}, coords={"step": [0, 50, 100]}
-    ... )
-    >>> figure, ax = plt.subplots()
-    >>> lc.figures.window_over_training(layer, "reach", ax, title="A").get_ylabel()
-    'longest learnable lag (steps)'
-    >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['any lag', 'without gaps']
-    >>> plt.close(figure)
-    """
-    look: Look = {"color": COLOURS[0], "markersize": 3}
-    steps, (y, text) = layer["step"].values, _QUANTITIES[name]
-    if name == "tail_index":
-        values = layer[name].transpose("step", "lag").values
-        ax.plot(np.repeat(steps, values.shape[1]), values.ravel(), ".", color="0.7", markersize=3, label="one lag")
-        ax.plot(steps, layer["tail_index_median"], "o-", **look, label="median over lags")
-        ax.axhline(2, **FIT)
-        name_line(ax, 2, "finite variance", up=-8)
-    else:
-        ax.plot(steps, layer[name], "o-", **look, label="any lag" if name == "reach" else None)
-    if name == "reach":
-        ax.plot(steps, layer["contiguous_reach"], "--", color=COLOURS[1], label="without gaps")
-        ax.set_ylim(bottom=0)
-    if len(steps) > 2 and steps[0] > 0 and steps[-1] > 20 * steps[0]:
-        logarithmic(ax)
-    elif len(steps) < 8:
-        ax.set_xticks(steps)
-    if ax.get_legend_handles_labels()[0]:
-        key(ax)
-    return label(ax, x=axis_label(layer["step"]), y=y, title=f"{title}  {text}")

@@ -9,8 +9,6 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-import xarray as xr
-
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.files import draft_folder, write_file
 from learncast._core.packages import torch_package
@@ -103,8 +101,7 @@ def reproduce(
     Returns
     -------
     dict
-        Caption, numbers and files of each figure, and files of each page with all panels of a figure of the paper;
-        also written to ``numbers.json``.
+        Caption, numbers and files of each figure; also written to ``numbers.json``.
 
     Examples
     --------
@@ -118,19 +115,14 @@ def reproduce(
     paper = open_paper(name, **choices)
     preset = preset or paper.presets[0]
     chosen = paper.selected(figure, preset)
-    look: dict[str, Any] = {"preset": preset, "formats": formats}
-    made, data = dict[str, object](), dict[str, xr.Dataset]()
+    made = dict[str, object]()
     with draft_folder(out) as folder:  # replaced as a whole, so that figures and numbers always belong together
         for k, item in enumerate(chosen):
             part = within(progress, k, len(chosen))
-            data[item.name] = item.make(preset=preset, progress=part, compute=compute or remembered)
-            made[item.name] = paper.write(item, data[item.name], folder, **look)
+            data = item.make(preset=preset, progress=part, compute=compute or remembered)
+            made[item.name] = paper.write(item, data, folder, preset=preset, formats=formats)
             progress((k + 1) / len(chosen))
-        pages = {
-            number: paper.write_page(number, [(panel, data[panel.name]) for panel in panels], folder, **look)
-            for number, panels in paper.pages(chosen).items()
-        }
-        summary = {"paper": paper.name, "citation": paper.citation, "preset": preset, "figures": made, "pages": pages}
+        summary = {"paper": paper.name, "citation": paper.citation, "preset": preset, "figures": made}
         write_file(folder / "numbers.json", json.dumps(summary, indent=2) + "\n")
     return summary
 

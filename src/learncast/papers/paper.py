@@ -95,8 +95,8 @@ class PaperFigure:
     --------
     >>> import learncast as lc
     >>> figure = lc.papers.open_paper("curriculum").figure("3A")
-    >>> figure.trained, figure.page
-    (False, '3')
+    >>> figure.trained
+    False
     >>> dict(figure.make().sizes)
     {'correlation': 5, 'lag': 20}
     """
@@ -113,12 +113,6 @@ class PaperFigure:
     def trained(self) -> bool:
         """Whether the figure needs trained networks."""
         return self.runs is not None
-
-    @property
-    def page(self) -> str:
-        """Number of the paper's figure of which this is a panel; empty if it is not a panel."""
-        parts = re.fullmatch(r"(S?\d+)[A-Za-z]", self.name)
-        return parts[1] if parts else ""
 
     def make(self, *, preset: str = "smoke", progress: Progress = silent, compute: Compute = remembered) -> xr.Dataset:
         """Return the data; `compute` computes the runs that it needs."""
@@ -201,14 +195,6 @@ class Paper:
         # An unknown name is refused with the list of names.
         return known.get(name.lower()) or known[one_of("figure", name, tuple(one.name for one in self.figures))]
 
-    def pages(self, chosen: Sequence[PaperFigure]) -> dict[str, list[PaperFigure]]:
-        """Return the numbers of the figures whose panels, at least two, are all chosen, with these panels."""
-        pages: dict[str, list[PaperFigure]] = {}
-        for figure in self.figures:
-            if figure.page:
-                pages.setdefault(figure.page, []).append(figure)
-        return {n: panels for n, panels in pages.items() if len(panels) > 1 and all(p in chosen for p in panels)}
-
     def write(
         self, figure: PaperFigure, dataset: xr.Dataset, folder: Path, *, preset: str, formats: Sequence[str]
     ) -> dict[str, object]:
@@ -224,19 +210,6 @@ class Paper:
         write_file(folder / f"{stem}.csv", table_of(dataset))
         return {"caption": figure.caption, "numbers": numbers, "files": [*names, f"{stem}.nc", f"{stem}.csv"]}
 
-    def write_page(self, page: str, panels: Panels, folder: Path, *, preset: str, formats: Sequence[str]) -> list[str]:
-        """Write the pages with all panels of a figure, and return the names of the files."""
-        from learncast.figures.page import composite, style
-
-        names = []
-        with style():
-            pages = composite([(figure.draw, dataset) for figure, dataset in panels])
-            for k, made in enumerate(pages):
-                stem = f"figure_{page}" if len(pages) == 1 else f"figure_{page}_page{k + 1}"
-                stamped = self._stamped(made, preset, *(figure for figure, _ in panels))
-                names += _write_pictures(stamped, folder / stem, formats)
-        return names
-
     def _stamped(self, page: Figure, preset: str, *figures: PaperFigure) -> Figure:
         """Print the note on a picture, and the preset if it is smoke and networks were trained."""
         from learncast.figures.page import stamped
@@ -244,10 +217,6 @@ class Paper:
         least = preset == "smoke" and any(figure.trained for figure in figures)
         text = ", ".join(filter(None, (self.note, f"preset {preset}" if least else "")))
         return stamped(page, text) if text else page
-
-
-#: Figures with their data.
-Panels = Sequence[tuple[PaperFigure, xr.Dataset]]
 
 
 def _write_pictures(figure: Figure, path: Path, formats: Sequence[str]) -> list[str]:

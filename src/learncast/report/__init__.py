@@ -7,7 +7,6 @@ __all__, __getattr__, __dir__ = exported(
     {
         "advise": "advise_report model_advise_report",
         "check": "check_report",
-        "explain": "explain_study explanation_text",
         "forecast": "forecast_report",
         "forget": "forget_report",
         "generalise": "generalise_report held_out_report",

@@ -168,7 +168,7 @@ class Report:
     def _explorer(self) -> tuple[str, str]:
         """Command that starts the explorer, and the address of the view that is nearest to this report."""
         command = "learncast explore --window window.nc" if self.kind == "window" else "learncast explore"
-        panels = {"window": "window", "evolution": "window", "forget": "prior-knowledge"}
+        panels = {"window": "window", "forget": "prior-knowledge"}
         return command, f"{EXPLORER}#{panels.get(self.kind) or f'curriculum{self._settings}'}"
 
     @property
@@ -227,7 +227,6 @@ class Report:
 REPORTS = {
     "Advice": ("advise", "of_advice"),
     "Check": ("check", "of_check"),
-    "Evolution": ("window", "of_evolution"),
     "Generalisation": ("generalise", "held_out_report"),
     "HeldOutPlan": ("plan", "of_plan"),
     "Plan": ("plan", "of_plan"),
@@ -240,7 +239,7 @@ def report_of(result: object) -> Report:
 
     Parameters
     ----------
-    result : Forecast, Plan, Generalisation, Check, Advice, Window or Evolution
+    result : Forecast, Plan, Generalisation, Check, Advice or Window
 
     Returns
     -------

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import xarray as xr
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, silent
@@ -15,12 +14,11 @@ from learncast.display import Columns, Plot, Table, format_count, format_number
 from learncast.report.report import Report, fields, picture
 from learncast.study.study_file import to_toml, without_none
 from learncast.study.window_study import WindowStudy, sequences_from_file
-from learncast.theory.assumptions import Trust
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from learncast.windows import Evolution, Window
+    from learncast.windows import Window
 
 #: Share of the progress bar for training; the rest is the diagnosis.
 _TRAINING = 0.7
@@ -51,14 +49,13 @@ def model_window_report(
     data: Path,
     options: Mapping[str, object],
     *,
-    weights: Path | None = None,
-    checkpoints: str | None = None,
+    weights: Path,
     optimizer: str | None = None,
     learning_rate: float | None = None,
     optimizer_state: Path | None = None,
     progress: Progress = silent,
 ) -> Report:
-    """Diagnose a person's own model, or each of its stored states, which means executing their file.
+    """Diagnose a person's own model, which means executing their file.
 
     Parameters
     ----------
@@ -68,10 +65,8 @@ def model_window_report(
         Sequences as .npz with inputs and targets.
     options : mapping
         What is asked, by the names of `learncast.windows.options`; None keeps a default.
-    weights : Path, optional
+    weights : Path
         As .safetensors or .pt.
-    checkpoints : str, optional
-        A pattern of files instead of the weights, as for `learncast.windows.evolution`.
     optimizer : str, optional
         Kind of the optimiser when the function returns none: sgd, adam, adamw or rmsprop.
     learning_rate : float, optional
@@ -80,13 +75,13 @@ def model_window_report(
         State of the optimiser as .pt.
     progress : callable
     """
-    from learncast.windows import evolution, window
+    from learncast.windows import window
     from learncast.windows.example_model import build_optimizer
     from learncast.windows.options import grouped
-    from learncast.windows.stored_model import built_model, load_checkpoint, load_optimizer
+    from learncast.windows.stored_model import built_model, load_optimizer, load_weights
 
     asked = without_none({key: np.asarray(value).tolist() for key, value in options.items()})
-    files = {"weights": weights, "checkpoints": checkpoints, "optimizer_state": optimizer_state, "data": data}
+    files = {"weights": weights, "optimizer_state": optimizer_state, "data": data}
     study: dict[str, object] = {"model": place, **{k: str(file) for k, file in files.items() if file is not None}}
     study |= without_none({"optimizer": optimizer, "learning_rate": learning_rate})
     named = {"name": Path(place.rpartition(":")[0]).stem, "study": to_toml({**study, "window": asked})}
@@ -97,90 +92,12 @@ def model_window_report(
             raise InvalidSpec("--learning-rate must be given too, got --optimizer alone.")
         own = build_optimizer(optimizer, model, learning_rate=learning_rate)
     question = {"optimizer": own, "progress": progress, **grouped({**asked, "loss": stored.loss})}
-    if checkpoints is not None:
-        return of_evolution(evolution(model, checkpoints, *sequences, **question), **named)
-    assert weights is not None
-    load_checkpoint(model, None, weights)
+    load_weights(model, weights)
     if optimizer_state is not None:
         if own is None:
             raise InvalidSpec("--optimizer must be given too, got --optimizer-state alone.")
         load_optimizer(own, model, optimizer_state)
     return of_window(window(model, *sequences, **question), **named)
-
-
-def of_evolution(found: Evolution, *, name: str = "", study: str = "") -> Report:
-    """Report a learnability window over training.
-
-    Parameters
-    ----------
-    found : Evolution
-    name, study : str
-        Name and content of the study; by default neither.
-    """
-    title = "learnability window over training"
-    layers = [_course(found.dataset.sel(layer=index)) for index in range(found.layers)]
-    counted = str(found.dataset["step"].attrs["long_name"])
-    values = {
-        "summary": found.summary,
-        "sequences": int(found.dataset["sequences"][0]),
-        "lags": found.dataset["lag"].values,
-        "optimizer": found.dataset.attrs["optimizer"],
-        "counted": counted,
-        "files": found.dataset["file"].values,
-    }
-    return Report(
-        kind="evolution",
-        title=f"{name}: {title}" if name else title.capitalize(),
-        lead=found.summary,
-        trust=Trust(found.validity(), "measured"),
-        values={**values, **layers[0], **({"layers": layers} if len(layers) > 1 else {})},
-        tables=[_course_table(layer, index, counted, len(layers)) for index, layer in enumerate(layers)],
-        dataset=found.dataset,
-        draw=lambda: draw_evolution(found.dataset),
-        provenance=found.provenance,
-        study=study,
-    )
-
-
-#: The values reported for every checkpoint, and their column headings.
-_FOLLOWED = {
-    "reach": "window",
-    "contiguous_reach": "without gaps",
-    "envelope_exponent": "exponent",
-    "tail_index_median": "tail index",
-}
-
-
-def _course(layer: xr.Dataset) -> dict[str, object]:
-    quantiles = layer["time_scale_quantile"]
-    scales = {f"time_scale_{100 * q:.0f}": quantiles.sel(quantile=q).values for q in quantiles["quantile"].values}
-    return {"steps": layer["step"].values, **{name: layer[name].values for name in _FOLLOWED}, **scales}
-
-
-def _course_table(layer: Mapping[str, Any], index: int, counted: str, layers: int) -> Table:
-    names = _FOLLOWED | {name: f"tau {name.rpartition('_')[2]}%" for name in layer if name.startswith("time_scale")}
-    formats = {name: format_count if name.endswith("reach") else format_number for name in names}
-    columns = {heading: (layer[name], formats[name]) for name, heading in names.items()}
-    of = f" of layer {index}" if layers > 1 else ""
-    note = "Window and time scales in steps of a sequence. tau: quantiles of the units' time scales; never: no decay. "
-    note += "Exponent: of the envelope as a power of the lag."
-    return Table.of(f"Over training{of}", {counted: (layer["steps"], "{:,}".format), **columns}, [note])
-
-
-def draw_evolution(dataset: xr.Dataset) -> Figure:
-    """For each layer: time scales of the units, exponent of the envelope, tail index and window over training."""
-    draws, layers = [], dataset.sizes["layer"]
-    for index in range(layers):
-        here, of = dataset.sel(layer=index), f", layer {index}" if layers > 1 else ""
-        steps, counted = here["step"].values.tolist(), here["step"].attrs["long_name"]
-        shown = {steps[0], steps[len(steps) // 2], steps[-1]}
-        names = [f"{'' if step in shown else '_'}{counted} {step:,}" for step in steps]
-        lines = {name: here["time_scale"].isel(step=k).values for k, name in enumerate(names)}
-        title = f"A  time scales of the units{of}"
-        draws.append(Plot.of("time_scale_survival", lines, colours="viridis_r", title=title).on)
-        for name, title in {"envelope_exponent": "B", "tail_index": "C", "reach": "D"}.items():
-            draws.append(Plot.of("window_over_training", here, name, title=title).on)
-    return picture(*draws, columns=2, width=3.5, height=2.6)
 
 
 def of_window(found: Window, *, name: str = "", study: str = "", **extra: object) -> Report:

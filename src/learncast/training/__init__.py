@@ -3,7 +3,6 @@
 from learncast.procedure.goals import Plateau
 from learncast.procedure.training import Training
 from learncast.training.cells import LinearRecurrentUnit, MinimalGRU, RateRNN, SteppedCell
-from learncast.training.ensembles import EnsembleRun, train_ensemble
 from learncast.training.goals import DecisionAccuracy, Measured
 from learncast.training.loop import CurriculumCallback, Loop
 from learncast.training.losses import CrossEntropy, HalfSquaredError, LossFunction, MeanSquaredError, OwnLoss
@@ -17,11 +16,11 @@ from learncast.training.trainer import TrainingJob, train, train_all, train_in_t
 from learncast.training.updates import OptimizerLike, Updates
 
 __all__ = [
-    "CrossEntropy", "CurriculumCallback", "DecisionAccuracy", "Earlier", "EnsembleRun", "Execution",
+    "CrossEntropy", "CurriculumCallback", "DecisionAccuracy", "Earlier", "Execution",
     "HalfSquaredError", "Learned", "LinearRecurrentUnit", "Lookahead", "Loop", "LossFunction", "MeanSquaredError",
     "Measured", "MinimalGRU", "OptimizerLike", "OwnLoss", "Plateau", "RateRNN", "Records", "Remaining", "Source",
     "Stalled", "SteppedCell", "TimeFirst", "Training", "TrainingJob", "TrainingRun", "Updates", "as_module",
-    "gated_module", "plan_loop", "train", "train_all", "train_ensemble", "train_in_time", "trials",
+    "gated_module", "plan_loop", "train", "train_all", "train_in_time", "trials",
 ]  # fmt: skip
 
 

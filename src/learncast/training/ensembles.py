@@ -1,24 +1,19 @@
-"""Ensembles: many two-layer networks, each with its own start, learning rate and trials, trained together."""
+"""Many two-layer networks, each with its own start, learning rate and trials, trained together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite
 from typing import Any
 
 import numpy as np
 import torch
-import xarray as xr
 
-from learncast._core.errors import InvalidSpec, UnsupportedModel
-from learncast._core.progress import Progress, noticed, silent
-from learncast._core.validation import FloatArray, count, one_or_each, positive
+from learncast._core.progress import Progress, silent
+from learncast._core.validation import FloatArray
 from learncast.networks.activated import Activated
 from learncast.networks.two_layer import TwoLayer
-from learncast.results import STEPS, described
-from learncast.training.sources import Source
 from learncast.training.torch_state import own_threads
 
 Layered = TwoLayer | Activated
@@ -28,43 +23,15 @@ Pair = tuple[FloatArray, FloatArray]
 REPORT = 64
 
 
-@dataclass(frozen=True, eq=False)
-class EnsembleRun:
-    """The losses of an ensemble's training, and the trained networks.
-
-    Attributes
-    ----------
-    dataset : Dataset
-        ``loss`` over (time, network).
-    networks : tuple of TwoLayer or Activated
-        After training; a network that diverged has its last finite weights.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> inputs = rng.standard_normal((32, 2))
-    >>> starts = [lc.TwoLayer.random(2, 3, 1, scale=scale, rng=rng) for scale in (0.01, 0.1, 1.0)]
-    >>> run = lc.training.train_ensemble((inputs, inputs[:, :1]), starts, learning_rate=0.1, steps=100)
-    >>> len(run.networks), run.dataset.sizes["time"]
-    (3, 101)
-    """
-
-    dataset: xr.Dataset
-    networks: tuple[Layered, ...]
-
-
-@noticed("training")
 def train_ensemble(
-    trials: Pair | list[Pair],
+    pairs: Sequence[Pair],
     networks: Sequence[Layered],
     *,
-    learning_rate: float | Sequence[float],
+    learning_rates: Sequence[float] | FloatArray,
     steps: int,
     every: int = 1,
     progress: Progress = silent,
-) -> EnsembleRun:
+) -> tuple[FloatArray, tuple[Layered, ...]]:
     """Train many two-layer networks together, by full-batch gradient descent.
 
     Each network learns as with `train` and ``Training(rate)``: the loss is half the squared error, summed over outputs,
@@ -73,11 +40,11 @@ def train_ensemble(
 
     Parameters
     ----------
-    trials : (inputs, targets) or list of such pairs
-        (trials, inputs) and (trials, outputs), shared by all networks or one pair per network.
+    pairs : sequence of (inputs, targets)
+        (trials, inputs) and (trials, outputs) of each network.
     networks : sequence of TwoLayer or Activated
         The starts; linear, ReLU and tanh may be mixed. Fastest if equal activations are adjacent.
-    learning_rate : float or one per network
+    learning_rates : (networks,)
     steps : int
     every : int
         Steps between records of the loss; the last step is always recorded.
@@ -86,40 +53,23 @@ def train_ensemble(
 
     Returns
     -------
-    EnsembleRun
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> inputs = rng.standard_normal((32, 2))
-    >>> starts = [lc.TwoLayer.random(2, 3, 1, scale=0.1, rng=rng) for _ in range(3)]
-    >>> trials = (inputs, inputs.sum(axis=1, keepdims=True))
-    >>> run = lc.training.train_ensemble(trials, starts, learning_rate=[0.05, 0.1, 0.2], steps=20, every=10)
-    >>> run.dataset["loss"].values.round(3)
-    array([[1.134, 1.132, 1.152],
-           [1.009, 0.637, 0.028],
-           [0.656, 0.008, 0.   ]])
+    losses : (records, networks)
+    networks : tuple of TwoLayer or Activated
+        After training; a network that diverged has its last finite weights.
     """
-    pairs = _checked_trials(trials, networks)
-    rates = one_or_each("learning_rate", learning_rate, len(pairs), of="networks")
-    positive("learning_rate", rates.min())
-    last, spacing, losses = count("steps", steps, least=0), count("every", every), {}
+    losses = []
     with own_threads(1), torch.no_grad():  # small matrices: more threads would be slower
-        ensemble = _Ensemble(pairs, networks, rates)
-        for step in range(last + 1):
+        ensemble = _Ensemble(pairs, networks, np.asarray(learning_rates, dtype=float))
+        for step in range(steps + 1):
             ensemble.forward()
-            if step % spacing == 0 or step == last:
-                losses[step] = ensemble.losses()
-            if step < last:
+            if step % every == 0 or step == steps:
+                losses.append(ensemble.losses())
+            if step < steps:
                 ensemble.step()
             if step % REPORT == 0:
-                progress(step / max(last, 1))
+                progress(step / max(steps, 1))
     progress(1.0)
-    loss = (("time", "network"), np.stack([*losses.values()]), described("half mean squared error", "target^2"))
-    time = ("time", np.array([*losses], dtype=float), described("training time", STEPS))
-    return EnsembleRun(xr.Dataset({"loss": loss}, coords={"time": time}), ensemble.networks())
+    return np.stack(losses), ensemble.networks()
 
 
 class _Ensemble:
@@ -189,27 +139,3 @@ def _stacked(matrices: Sequence[FloatArray]) -> torch.Tensor:
     for place, m in zip(stack, matrices, strict=True):
         place[: m.shape[0], : m.shape[1]] = m
     return torch.as_tensor(stack)
-
-
-def _checked_trials(trials: Pair | list[Pair], networks: Sequence[Layered]) -> list[Pair]:
-    """Return one pair of arrays per network."""
-    for network in networks:
-        weights = network.network if isinstance(network, Activated) else network
-        if not isinstance(weights, TwoLayer):
-            raise UnsupportedModel(f"networks must be TwoLayer, got {type(weights).__name__}.", field="networks")
-    if not networks:
-        raise InvalidSpec("networks must be a list of at least one network.", field="networks")
-    given = [trials] * len(networks) if isinstance(trials, tuple) else trials
-    if not isinstance(given, list) or len(given) != len(networks) or not all(isinstance(pair, tuple) for pair in given):
-        got = f"{len(given)} entries" if isinstance(given, list) else type(trials).__name__
-        raise InvalidSpec(f"trials must be a pair, or {len(networks)} pairs, got {got}.", field="trials")
-    pairs = []
-    for pair, network in zip(given, networks, strict=True):
-        data = Source.of(pair).data
-        assert data is not None, "a pair holds recorded trials"
-        x, y = data.inputs, data.targets
-        if x.ndim != 2 or y.ndim != 2 or (x.shape[1], y.shape[1]) != (network.inputs, network.outputs):
-            wanted = f"(trials, {network.inputs}) and (trials, {network.outputs})"
-            raise InvalidSpec(f"trials must have shapes {wanted}, got {x.shape} and {y.shape}.", field="trials")
-        pairs.append((x, y))
-    return pairs

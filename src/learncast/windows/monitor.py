@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from time import perf_counter
-from typing import Any
 
+import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 from torch import Tensor, nn, optim
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.packages import lightning_package
 from learncast._core.validation import between, count
-from learncast.windows.checkpoints import combined
+from learncast.results import STEPS, described
 from learncast.windows.diagnosis import window
+from learncast.windows.layer_result import LAG
 from learncast.windows.options import Batching, DetectionRule, Measurement, Options
-from learncast.windows.result import Window
+from learncast.windows.result import CONDITIONS, Window
+from learncast.windows.transport.decay import power_of_lag
 
 Pair = tuple[ArrayLike | Tensor, ArrayLike | Tensor]
 #: Default share of the wall time that diagnoses may take.
 SHARE = 0.08
+#: Variables of a window that a history keeps.
+KEPT = (
+    "reach", "contiguous_reach", "window", "envelope", "signal", "time_scale", "tail_index", "scale", "critical_score",
+    "decay_kind", "decay_rate", "decay_exponent", "sequences",
+)  # fmt: skip
+#: Quantiles of the units' time scales.
+QUANTILES = (0.1, 0.5, 0.9)
 
 
 class WindowMonitor:
@@ -114,7 +124,7 @@ class WindowMonitor:
         if not self._windows:
             raise InvalidSpec("a history needs at least one diagnosis. Call step() after every step of the optimiser.")
         steps, windows = zip(*self._windows, strict=True)
-        return combined(windows, steps)
+        return _combined(windows, steps)
 
     def __repr__(self) -> str:
         pace = f"every {self.every} steps" if self.every is not None else f"at most {self.share:.0%} of the time"
@@ -122,45 +132,21 @@ class WindowMonitor:
         return f"<WindowMonitor: {len(self._windows)} diagnoses in {self._steps} steps ({pace}){last}>"
 
 
-def lightning_callback(data: Pair, **options: Any) -> object:
-    """A Lightning callback that monitors the window of the trained module with its first optimiser.
-
-    Its `monitor` is None until the first batch has been trained on.
-
-    Parameters
-    ----------
-    data, **options
-        As for `WindowMonitor`.
-
-    Returns
-    -------
-    lightning.Callback
-        For ``Trainer(callbacks=[...])``; its `monitor` is a `WindowMonitor`.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> import torch
-    >>> inputs = torch.randn(120, 8, 1, generator=torch.Generator().manual_seed(0))
-    >>> callback = lc.windows.lightning_callback((inputs, inputs[:, -2]), every=100)
-    >>> callback.monitor is None  # until the first batch
-    True
-    >>> trainer = lightning.Trainer(max_epochs=5, callbacks=[callback])  # doctest: +SKIP
-    >>> trainer.fit(module, loader)  # doctest: +SKIP
-    >>> print(callback.monitor)  # doctest: +SKIP
-    """
-    base = lightning_package().Callback
-
-    class WindowCallback(base):  # type: ignore[misc, valid-type]
-        """Diagnoses the module after training batches."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.monitor: WindowMonitor | None = None
-
-        def on_train_batch_end(self, trainer: Any, pl_module: Any, *rest: object, **named: object) -> None:
-            if self.monitor is None:
-                self.monitor = WindowMonitor(pl_module, trainer.optimizers[0], data, **options)
-            self.monitor.step()
-
-    return WindowCallback()
+def _combined(windows: Sequence[Window], steps: Sequence[int]) -> xr.Dataset:
+    """Windows of one model in one dataset over the training step of each."""
+    names = [*KEPT, *(f"validity_{name}" for name in CONDITIONS)]
+    parts = [one.dataset[[name for name in names if name in one.dataset]] for one in windows]
+    dataset = xr.concat(parts, "step", combine_attrs="override", join="exact")
+    dataset["step"] = ("step", np.array(steps, dtype=np.int64), described("training step", STEPS))
+    slopes = [[power_of_lag(one["lag"].values, f) for f in one["envelope"].values] for one in parts]
+    text = "exponent of the envelope as a power of the lag"
+    dataset["envelope_exponent"] = (("step", "layer"), np.array(slopes), described(text, "1"))
+    with warnings.catch_warnings():  # a layer without any known unit or lag gives nan
+        warnings.simplefilter("ignore", RuntimeWarning)
+        times = dataset["time_scale"].transpose("step", "layer", "unit").values
+        spectrum = np.nanquantile(times, QUANTILES, axis=-1, method="lower")
+        middle = np.nanmedian(dataset["tail_index"].transpose("step", "layer", "lag").values, axis=-1)
+    dims = ("quantile", "step", "layer")
+    dataset["time_scale_quantile"] = (dims, spectrum, described("quantile of the units' time scales", LAG))
+    dataset["tail_index_median"] = (dims[1:], middle, described("median tail index over lags", "1"))
+    return dataset.assign_coords(quantile=("quantile", list(QUANTILES), described("share of the units", "1")))

@@ -16,7 +16,7 @@ from torch import Tensor, nn, optim
 
 from learncast._core.errors import InvalidSpec, LearncastError, brief
 from learncast._core.isolation import read_apart
-from learncast._core.limits import check_bytes, file_size, listed, readable
+from learncast._core.limits import check_bytes, file_size, readable
 
 #: Names under which training scripts store the two states of a checkpoint.
 WEIGHTS = ("state_dict", "model_state_dict", "model")
@@ -89,30 +89,27 @@ def located(place: str) -> tuple[Path, str]:
     return path, name
 
 
-def load_checkpoint(model: nn.Module, optimizer: optim.Optimizer | None, path: Path) -> None:
-    """Load stored weights into a model, and the stored state into its optimiser if it has one.
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Load stored weights into a model.
 
     Parameters
     ----------
     model : torch.nn.Module
         The file must hold all of its parameters and no others. A prefix that a wrapper adds to all names (Lightning,
         DataParallel, torch.compile) is removed.
-    optimizer : torch.optim.Optimizer, optional
-        The file must hold its state unless it is SGD.
     path : Path
         .safetensors, or a .pt file with a state_dict or with one table of weights and one of the optimiser's state.
     """
-    stored = _tensors(path, "weights")
-    _load_weights(model, _part(stored, WEIGHTS), path)
-    if optimizer is None:
-        return
-    state = _part(stored, STATES)
-    if state is not stored:
-        _load_state(optimizer, model, state, path)
-    if type(optimizer) is not optim.SGD and (state is stored or not optimizer.state):
-        got = f"only {listed(stored)}" if state is stored else "a state from before its first step"
-        wanted = f"the state of this {type(optimizer).__name__} under {STATES[-1]!r}"
-        raise InvalidSpec(f"{path} must hold {wanted}, got {got}.", field="optimizer")
+    stored = _part(_tensors(path, "weights"), WEIGHTS)
+    try:
+        own = model.state_dict()
+        weights = _without_prefix(stored, own)
+        for name in weights.keys() & own.keys():
+            if isinstance(own[name], Tensor):
+                _check_tensor(repr(name), weights[name], own[name])
+        model.load_state_dict(weights)
+    except Exception as error:  # a file may hold anything under any name
+        raise InvalidSpec(f"{path} must hold this model's weights, got {_brief(error)}.", field="weights") from error
 
 
 def load_optimizer(optimizer: optim.Optimizer, model: nn.Module, path: Path) -> None:
@@ -127,7 +124,14 @@ def load_optimizer(optimizer: optim.Optimizer, model: nn.Module, path: Path) -> 
     path : Path
         A .pt file of ``optimizer.state_dict()`` or of a checkpoint.
     """
-    _load_state(optimizer, model, _part(_tensors(path, "the optimiser's state"), STATES), path)
+    stored = _part(_tensors(path, "the optimiser's state"), STATES)
+    try:
+        optimizer.load_state_dict(stored)
+        _check_optimizer(optimizer, model)
+    except Exception as error:  # a file may hold anything under any name
+        kind, got = type(optimizer).__name__, f"{type(error).__name__}: {_brief(error)}"
+        remedy = "Store optimizer.state_dict() as .pt."
+        raise InvalidSpec(f"{path} must hold a state of {kind}, got {got}. {remedy}", field="optimizer") from error
 
 
 def _part(stored: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
@@ -139,18 +143,6 @@ def _part(stored: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
         if isinstance(part, dict):
             return part
     return stored
-
-
-def _load_weights(model: nn.Module, stored: dict[str, Any], path: Path) -> None:
-    try:
-        own = model.state_dict()
-        weights = _without_prefix(stored, own)
-        for name in weights.keys() & own.keys():
-            if isinstance(own[name], Tensor):
-                _check_tensor(repr(name), weights[name], own[name])
-        model.load_state_dict(weights)
-    except Exception as error:  # a file may hold anything under any name
-        raise InvalidSpec(f"{path} must hold this model's weights, got {_brief(error)}.", field="weights") from error
 
 
 def _without_prefix(stored: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -175,16 +167,6 @@ def _check_tensor(name: str, value: object, own: Tensor) -> None:
 
 def _brief(error: Exception) -> str:
     return " ".join(str(error).split())[:400]
-
-
-def _load_state(optimizer: optim.Optimizer, model: nn.Module, stored: dict[str, Any], path: Path) -> None:
-    try:
-        optimizer.load_state_dict(stored)
-        _check_optimizer(optimizer, model)
-    except Exception as error:  # a file may hold anything under any name
-        kind, got = type(optimizer).__name__, f"{type(error).__name__}: {_brief(error)}"
-        remedy = "Store optimizer.state_dict() as .pt."
-        raise InvalidSpec(f"{path} must hold a state of {kind}, got {got}. {remedy}", field="optimizer") from error
 
 
 def _check_optimizer(optimizer: optim.Optimizer, model: nn.Module) -> None:

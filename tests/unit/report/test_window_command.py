@@ -1,4 +1,4 @@
-"""`learncast window`: studies, models in files of your own, checkpoints, and refusals."""
+"""`learncast window`: studies, models in files of your own, and refusals."""
 
 import json
 import pickle
@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import xarray as xr
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
@@ -18,7 +17,6 @@ from learncast.cli import app
 from learncast.report import window_report
 from learncast.results import FORECAST_CLASSES
 from learncast.study import WindowStudy
-from learncast.windows.checkpoints import course, in_order
 from learncast.windows.example_model import KINDS, build_model, build_optimizer, train_on_batches
 from learncast.windows.stored_model import built_model
 
@@ -428,146 +426,6 @@ def test_the_place_of_a_function_is_a_file_and_its_name():
         with pytest.raises(lc.InvalidSpec) as caught:
             built_model(place)
         assert caught.value.field == "model"
-
-
-@pytest.fixture(scope="module")
-def checkpoints(own, tmp_path_factory):
-    """States of one training, stored with the optimiser's, and the model that was trained."""
-    folder, rng = tmp_path_factory.mktemp("runs"), np.random.default_rng(1)
-    with np.load(own[0] / "data.npz") as data:
-        inputs, targets = data["inputs"], data["targets"]
-    model = build_model("gru", inputs=2, outputs=1, hidden_size=4, seed=7)
-    optimizer = build_optimizer("adamw", model, learning_rate=1e-2)
-    for step in (2, 4, 10):
-        train_on_batches(model, optimizer, inputs, targets, steps=2, batch=16, rng=rng)
-        stored = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        torch.save(stored, folder / f"run1_step{step}.pt")
-    return folder, model, optimizer, (inputs, targets)
-
-
-def evolving(own, pattern, *more, function="pair"):
-    return (*call(own[0], function)[:2], *call(own[0])[4:], "--checkpoints", pattern, "--lags", "1,2,4", *more)
-
-
-def test_checkpoints_are_followed_in_the_order_of_their_steps(own, checkpoints, tmp_path):
-    folder, model, optimizer, data = checkpoints
-    result = run(*evolving(own, folder / "*.pt"), "--json", "--out", tmp_path / "out")
-    assert result.exit_code == 0, result.stderr
-    found = json.loads(result.stdout)
-    assert found["steps"] == [2, 4, 10]
-    assert found["files"] == [f"run1_step{k}.pt" for k in (2, 4, 10)]
-    assert found["counted"] == "training step"
-    measurement = windows.Measurement(lags=[1, 2, 4])
-    last = windows.window(model, *data, optimizer=optimizer, measurement=measurement)
-    again = windows.Evolution.load(tmp_path / "out" / "evolution.nc")
-    np.testing.assert_array_equal(again["envelope"].isel(step=-1), last["envelope"])
-    np.testing.assert_array_equal(again["tail_index"].isel(step=-1), last["tail_index"])
-    f = np.log(last["envelope"].isel(layer=0))
-    assert found["envelope_exponent"][-1] == pytest.approx(-np.polyfit(np.log([1, 2, 4]), f, 1)[0])
-    scales = np.sort(last["time_scale"].isel(layer=0))
-    assert [found[f"time_scale_{q}"][-1] for q in (10, 50, 90)] == pytest.approx(scales[[0, 1, 2]])
-    assert again.summary == found["summary"]
-    assert "3" in repr(again)
-    names = ["evolution.json", "evolution.nc", "evolution.png", "report.html", "study.toml"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
-
-
-def test_an_evolution_leaves_the_model_as_it_was(checkpoints):
-    folder, model, optimizer, data = checkpoints
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    steps = [state["step"].item() for state in optimizer.state.values()]
-    measurement = windows.Measurement(lags=[1, 2, 4])
-    found = windows.evolution(model, sorted(folder.iterdir())[:2], *data, optimizer=optimizer, measurement=measurement)
-    assert found["step"].values.tolist() == [2, 10]
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert [state["step"].item() for state in optimizer.state.values()] == steps
-
-
-@pytest.mark.parametrize(
-    ("names", "order", "counted"),
-    [
-        (["e2-step=30", "e10-step=200"], [30, 200], "training step"),
-        (["epoch_10", "epoch_9"], [9, 10], "epoch"),
-        (["net.100", "net.20"], [20, 100], "number in the file's name"),
-        (["run10b3", "run2b3", "last"], [1, 2, 3], "place among the files' names"),
-    ],
-)
-def test_the_order_of_checkpoints_is_read_from_their_names(names, order, counted):
-    paths, numbers, unit = in_order([Path(f"{name}.pt") for name in names])
-    assert (numbers, unit) == (order, counted)
-    expected = {"place among the files' names": ["last", "run2b3", "run10b3"], "epoch": ["epoch_9", "epoch_10"]}
-    if unit in expected:
-        assert [path.stem for path in paths] == expected[unit]
-
-
-def test_unsuitable_checkpoints_are_refused(own, checkpoints, tmp_path):
-    folder, model, _, _ = checkpoints
-    assert "checkpoints" in refused(*evolving(own, tmp_path / "*.pt"))
-    content = sorted(folder.iterdir())[0].read_bytes()
-    (tmp_path / "step_1.pt").write_bytes(content)
-    (tmp_path / "step_2.pt").write_bytes(content[: len(content) // 2])
-    assert "step_2.pt" in refused(*evolving(own, tmp_path / "step_*.pt"))
-    torch.save(model.state_dict(), tmp_path / "step_2.pt")
-    text = refused(*evolving(own, tmp_path / "step_*.pt"))
-    assert all(token in text for token in ("step_2.pt", "AdamW", "'optimizer'"))
-    other = build_model("gru", inputs=2, outputs=1, hidden_size=5, seed=7)
-    torch.save(other.state_dict(), tmp_path / "step_2.pt")
-    assert "step_2.pt" in refused(*evolving(own, tmp_path / "step_*.pt"))
-    fresh = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    torch.save({"model": model.state_dict(), "optimizer": fresh.state_dict()}, tmp_path / "step_2.pt")
-    assert "step" in refused(*evolving(own, tmp_path / "step_*.pt"))
-    for option, name in (("--weights", "net.pt"), ("--optimizer-state", "opt.pt")):
-        assert option in refused(*evolving(own, folder / "*.pt", option, own[0] / name))
-
-
-def test_every_checkpoint_is_checked_before_the_first_is_diagnosed(checkpoints, tmp_path):
-    folder, model, optimizer, data = checkpoints
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    (tmp_path / "step_1.pt").write_bytes(next(folder.iterdir()).read_bytes())
-    other = build_model("gru", inputs=2, outputs=1, hidden_size=5, seed=7)
-    torch.save(other.state_dict(), tmp_path / "step_2.pt")
-    shares = []
-    with pytest.raises(lc.InvalidSpec) as caught:
-        windows.evolution(model, tmp_path / "*.pt", *data, optimizer=optimizer, progress=shares.append)
-    assert "step_2.pt" in str(caught.value)
-    assert max(shares, default=0.0) == 0.0
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-
-
-def test_a_folder_of_checkpoints_is_refused(own, checkpoints):
-    assert str(checkpoints[0]) in refused(*evolving(own, checkpoints[0]))
-
-
-def test_an_evolution_reports_its_settings(own, checkpoints, tmp_path):
-    """Number of sequences, largest lag and missing optimizer, as `window` reports for one state."""
-    for path in checkpoints[0].iterdir():
-        torch.save(torch.load(path, weights_only=True)["model"], tmp_path / path.name)
-    found = run(*evolving(own, tmp_path / "*.pt", "--json", function="build"))
-    assert found.exit_code == 0, found.stderr
-    values = json.loads(found.stdout)
-    assert (values["sequences"], values["lags"], values["optimizer"]) == (128, [1, 2, 4], "none")
-    assert "128 sequences" in values["summary"]
-    output = run(*evolving(own, tmp_path / "*.pt", function="build")).stdout
-    row = next(line for line in output.splitlines() if line.split()[:1] == ["10"])
-    assert row.split()[1] == f"{values['reach'][-1]:.0f}"
-
-
-@pytest.mark.parametrize(
-    ("values", "numbers"),
-    [
-        ([16, 16, 16], {"16"}),
-        ([2, 4, 16], {"2", "16"}),
-        ([16, 8, 8], {"16", "8"}),
-        ([16, 8, 16], {"8", "16"}),
-        ([np.nan, 8, 9], {"8", "9", "1"}),
-        ([3, np.inf, np.inf], {"3"}),
-        ([np.inf, np.inf], set()),
-        ([np.nan, np.nan], set()),
-    ],
-)
-def test_the_course_of_a_quantity_names_its_ends(values, numbers):
-    text = course(xr.DataArray(np.array(values, dtype=float)), "steps")
-    assert {word for word in text.replace(",", "").split() if word.isdigit()} == numbers
 
 
 def test_a_study_with_a_control_reports_the_lags_that_are_due_to_the_task(study):

@@ -137,23 +137,19 @@ def test_an_unknown_kind_of_template_raises(tmp_path):
         ("revised_hierarchy", "two-layer", ["modes"]),
     ],
 )
-def test_an_explanation_names_the_method_and_those_that_do_not_apply(name, method, others):
-    path = next(one for one in EXAMPLES if one.stem == name)
-    assert f"{method} (" in run("explain", path).stdout
-    explanation = json.loads(run("explain", path, "--json").stdout)
-    assert explanation["method"] == method
-    assert [one["method"] for one in explanation["rejected"]] == others
-    own = Study.load(path)
-    if own.section.target is not None:
-        assert own.method().name == method
+def test_a_study_is_answered_by_the_first_method_whose_conditions_hold(name, method, others):
+    own = Study.load(next(one for one in EXAMPLES if one.stem == name))
+    tasks = [one for one, _ in own.sequence] or [*own.candidates, own.target]
 
+    def applies(other):
+        try:
+            return lc.planning.method_for(tasks, own.network, own.training, method=other).applies
+        except lc.InvalidSpec:  # a network without this method
+            return False
 
-def test_the_explanation_of_a_diverging_study_has_no_steps(tmp_path):
-    text = next(one for one in EXAMPLES if one.stem == "two_integration_tasks").read_text(encoding="utf-8")
-    path = tmp_path / "never.toml"
-    path.write_text(text.replace("learning_rate = 1e-3", "learning_rate = 10.0"), encoding="utf-8")
-    assert "inf" not in run("explain", path).stdout
-    assert json.loads(run("explain", path, "--json").stdout)["direct_steps"] == "inf"
+    assert lc.planning.method_for(tasks, own.network, own.training).name == method
+    assert applies(method)
+    assert not any(map(applies, others))
 
 
 def test_every_command_ends_its_help_with_an_example():

@@ -1,8 +1,5 @@
 """The diagnosis of a model: numbers, summary, files, errors, options, and the monitor."""
 
-import itertools
-import sys
-import types
 from dataclasses import FrozenInstanceError
 
 import numpy as np
@@ -525,28 +522,6 @@ def test_the_history_holds_every_diagnosis():
     assert {"reach", "window", "envelope"} <= set(monitor.history)
     assert monitor.latest is not None
     assert "last window" in repr(monitor)
-
-
-def test_the_lightning_callback_diagnoses_during_training(monkeypatch, diagnosed):
-    lightning, pytorch = types.ModuleType("lightning"), types.ModuleType("lightning.pytorch")
-    pytorch.Callback, lightning.pytorch = type("Callback", (), {}), pytorch
-    lightning.__spec__ = types.SimpleNamespace(name="lightning")
-    monkeypatch.setitem(sys.modules, "lightning", lightning)
-    monkeypatch.setitem(sys.modules, "lightning.pytorch", pytorch)
-    callback = windows.lightning_callback(data(), every=2)
-    assert isinstance(callback, pytorch.Callback)
-    model, optimizer = trained()
-    trainer = types.SimpleNamespace(optimizers=[optimizer])
-    for batch in itertools.islice(itertools.count(), 4):
-        callback.on_train_batch_end(trainer, model, None, None, batch)
-    assert len(diagnosed[1]) == 2
-    assert callback.monitor.model is model
-
-
-def test_the_lightning_callback_needs_lightning(monkeypatch):
-    monkeypatch.setattr("learncast._core.packages.find_spec", lambda name: None)
-    with pytest.raises(InvalidSpec):
-        windows.lightning_callback(data())
 
 
 def test_a_control_finds_the_lags_that_are_due_to_the_task():

@@ -76,8 +76,8 @@ def trained_in_turn(
     for task in range(number):
         part = within(progress, task, number)
         pairs = [sequence[task] for sequence in sequences] * len(KINDS)
-        run = train_ensemble(pairs, networks, learning_rate=FAST, steps=STAGE, every=STAGE, progress=part)
-        networks = run.networks
+        rates = np.full(len(networks), FAST)
+        _, networks = train_ensemble(pairs, networks, learning_rates=rates, steps=STAGE, every=STAGE, progress=part)
         stages.append([list(networks[k * n : (k + 1) * n]) for k in range(len(KINDS))])
     return stages
 

@@ -77,9 +77,9 @@ def train_architectures(settings: Settings, progress: Progress = silent) -> xr.D
     (pairs, cases), losses = _cases(settings["networks"]), []
     starts, done = [cast(TwoLayer, case.network) for case in cases], np.cumsum([0, *FINER]) / FINER.sum()
     for i, k in enumerate(FINER.tolist()):
-        plan: dict[str, Any] = {"learning_rate": COARSE / k, "steps": ENDS * k, "every": k}
-        run = train_ensemble(pairs, starts, **plan, progress=share_of(progress, done[i], done[i + 1]))
-        losses.append(run.dataset["loss"].values.T)  # at the times of the largest rate's steps
+        plan: dict[str, Any] = {"learning_rates": np.full(len(starts), COARSE / k), "steps": ENDS * k, "every": k}
+        loss, _ = train_ensemble(pairs, starts, **plan, progress=share_of(progress, done[i], done[i + 1]))
+        losses.append(loss.T)  # at the times of the largest rate's steps
     return xr.Dataset({"loss": (("learning_rate", "network", "time"), np.stack(losses))})
 
 
