@@ -32,7 +32,7 @@ from learncast.training.trainer import TrainingJob, train_in_time
 #: Relative deviation that is allowed if every step of training sees all trials, as the forecast does; at least a step.
 FULL_BATCH = 0.01
 #: Relative deviation that is allowed if batches cannot be simulated, by forecast class.
-TOLERANCES = {"exact": 0.05, "integrated": 0.05, "response": 0.1, "outside": 0.1}
+TOLERANCES = {"exact": 0.05, "flow": 0.1, "integrated": 0.05, "response": 0.1, "outside": 0.1}
 #: Probability that a right forecast is called wrong, over all curricula of a check.
 FALSE_ALARM = 0.01
 #: Relative deviation that a check must be able to detect.
