@@ -385,6 +385,14 @@ def name_time(ax: Axes, time: float, text: str, *, colour: str = GREY, high: flo
     ax.annotate(text, (time, high), xytext=(2, 0), fontsize=6.5, color=colour, va="top", **place)
 
 
+def name_step(ax: Axes, step: float, height: float, *, colour: str, offset: tuple[float, float] = (0, 6)) -> None:
+    """Mark the step that a result names by a dot, with its number at an offset in points."""
+    if np.isfinite([step, height]).all():
+        place: Look = {"xytext": offset, "ha": {-1: "right", 0: "center", 1: "left"}[int(np.sign(offset[0]))]}
+        ax.plot([step], [height], "o", color=colour, markersize=4.5)
+        ax.annotate(f"{step:,.0f}", (step, height), textcoords="offset points", fontsize=7, color=colour, **place)
+
+
 def colour_bar(ax: Axes, artist: ScalarMappable, text: str, **options: Any) -> Colorbar:
     """Draw a colour bar with a label."""
     with style():

@@ -306,7 +306,7 @@ def _of_plan(plan: Plan) -> dict[str, Forecast]:
         # A candidate that does not help is checked too, at an accuracy of 0.8.
         stop = candidate.accuracy if candidate.helps and 0 < candidate.accuracy < 1 else 0.8
         stages = [Stage(candidate.task, Accuracy(stop)), last]
-        forecasts[f"{candidate.task.name} to {stop:.4g}"] = plan.follow(stages)
+        forecasts[f'"{candidate.task.name}" to {stop:.0%}'] = plan.follow(stages)
     return forecasts
 
 
