@@ -28,8 +28,8 @@ from learncast.figures.look import COLOURS, GREY, TOKENS, Look
 
 #: Width and height of a printed page in inches, and its resolution in dots per inch.
 PAGE, LONG, DPI = 7.1, 9.4, 300
-#: Largest width of a figure for narrow screens in inches.
-NARROW = 3.7
+#: Largest width of a figure for narrow screens in inches, and the height that its axes keep.
+NARROW, LOW = 3.7, 2.4
 SHEET = Path(__file__).with_name("learncast.mplstyle")
 
 #: Letters of a y label that fit beside an axis.
@@ -118,7 +118,7 @@ def page(rows: int = 1, columns: int = 1, *, width: float = 3.4, height: float =
     """
     number, bands = rows * columns, _STACKED.get()
     if bands:
-        rows, columns, height, width = number, 1, height * min(1.0, NARROW / width), min(width, NARROW)
+        rows, columns, width, height = number, 1, min(width, NARROW), min(height, max(LOW, height * NARROW / width))
     with style():
         canvas: Any = _CANVAS.get() or Figure(figsize=(width * columns, height * rows), layout="constrained")
         if bands:  # each part is as wide as its own labels let it

@@ -41,7 +41,7 @@ def held_out_report(found: Generalisation, study: Study | None = None) -> Report
         values=held_out_values(found),
         tables=[found.table, *transfer, _curve_table(found), *_mode_tables(found)],
         dataset=lambda: found.dataset,
-        draw=partial(picture, found.plot, width=5.4, height=3.8),
+        draw=partial(picture, found.plot, width=7.0, height=3.6),
         provenance=found.provenance,
         study="" if study is None else study.resolved(),
     )

@@ -58,6 +58,7 @@ class Generalisation(Displayable, Reported):
     contents : Contents
         All numbers; `dataset` is made of them.
     provenance : Provenance
+        Version, settings and hashes from which the numbers come.
     problem : HeldOutProblem or None
         What was asked; None if the result was read from a file.
     found : HeldOutCurve or None
