@@ -14,6 +14,10 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS / "_ext"))
 os.environ.setdefault("MPLBACKEND", "agg")
 
+import at_a_glance  # noqa: E402
+import name_pages  # noqa: E402
+import public_names  # noqa: E402
+
 import learncast  # noqa: E402
 
 project = "learncast"
@@ -65,6 +69,7 @@ bibtex_bibfiles = ["references.bib"]
 
 autosummary_generate = True
 autosummary_imported_members = False
+autosummary_context = {"tabled": at_a_glance.tabled(), "guides": name_pages.guides()}
 autodoc_typehints = "none"  # the text below a signature says more
 autodoc_preserve_defaults = True
 numpydoc_show_class_members = False
@@ -74,7 +79,7 @@ numpydoc_xref_param_type = True
 numpydoc_xref_ignore = "all"
 numpydoc_xref_aliases = dict(zip(DEFAULT_LINKS, DEFAULT_LINKS, strict=True))
 numpydoc_xref_aliases |= {
-    name: f"learncast.{name}" for name in learncast.__all__ if inspect.isclass(getattr(learncast, name))
+    one.name: one.path for one in reversed(public_names.every()) if inspect.isclass(one.value)
 }
 
 #: Folders of scripts whose pages are made by running them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from typing import Any
@@ -10,6 +11,9 @@ from sphinx.application import Sphinx
 from sphinx.pycode import ModuleAnalyzer
 
 CLAIM = re.compile(r"^\s*Implements: (\w+) ((?:Eq\. \([\w.]+\)|Thm\. [\w.]+))(?:, (.+))?$")
+
+#: Defaults that say something without the code: numbers, texts, tuples of them, True and False.
+LITERAL = re.compile(r"""True|False|-?[\d.]+(e-?\d+)?|'.*'|".*"|\([\d., e'"-]*\)""")
 
 #: Public methods of `Task` for the package itself, which trust their arguments or hold what was computed.
 INTERNAL = ("trusted", "estimated", "replaced", "pooled_cache")
@@ -53,6 +57,20 @@ def put_back(app: Sphinx, what: str, name: str, value: Any, options: Any, lines:
         lines += [""]
 
 
+def add_defaults(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Append the defaults of the signature to the types of parameters that do not name them."""
+    if what not in ("function", "method", "class") or "Parameters" not in lines:
+        return
+    defaults = {k: repr(p.default) for k, p in inspect.signature(value).parameters.items()}
+    for k in range(lines.index("Parameters") + 2, len(lines) - 1):
+        if set(lines[k + 1]) == {"-"}:
+            break
+        names, _, kind = lines[k].partition(" : ")
+        default, *others = {defaults.get(one, "") for one in names.split(", ")}
+        if kind and LITERAL.fullmatch(default) and not others and "default" not in kind:
+            lines[k] += f", default {default}".replace("'", '"')
+
+
 _claims: dict[str, Any] = {}
 
 
@@ -71,6 +89,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Connect before and after numpydoc, which has priority 500."""
     app.connect("autodoc-skip-member", leave_out)
     app.connect("autodoc-process-docstring", describe, priority=300)
+    app.connect("autodoc-process-docstring", add_defaults, priority=350)
     app.connect("autodoc-process-docstring", take_out, priority=400)
     app.connect("autodoc-process-docstring", put_back, priority=900)
     app.connect("autodoc-process-docstring", keep_bars, priority=950)

@@ -15,10 +15,39 @@ ORDER = {
     "Tasks and networks": ["Task", "LinearRNN", "TwoLayer", "Deep", "Activated"],
     "Training procedure": ["Training", "Stage", "Goal", "Accuracy", "Explained", "Loss", "R2"],
     "Forecasts": ["forecast", "follow", "forget", "phase", "generalise", "Forecast", "Steps", "Status", "Trajectory"],
-    "Plans": ["plan", "Plan", "Terms", "advise"],
-    "Training and checks": ["check", "descend", "window"],
+    "Plans": ["plan", "Plan", "Terms"],
+    "Your own torch model": ["advise", "window"],
+    "Training and checks": ["check", "descend"],
     "Errors": [],
 }
+
+
+#: Pages that show a name in use, besides the command of that name.
+GUIDES = {
+    "forecast": "/start/recordings /start/trust",
+    "plan": "/how-to/carry-out /generated/tutorials/plot_2_gru_curriculum",
+    "generalise": "/theory/generalise /generated/tutorials/plot_8_generalise",
+    "advise": "/how-to/advice",
+    "window": "/how-to/own-cells /theory/livi2025",
+    "forget": "/generated/tutorials/plot_3_forgetting",
+    "phase": "/generated/tutorials/plot_6_portrait",
+    "check": "/start/trust",
+    "Task": "/how-to/data /how-to/recordings",
+    "LinearRNN": "/theory/curriculum2025 /how-to/extend",
+    "TwoLayer": "/theory/braun2022",
+    "Deep": "/theory/deep",
+    "Activated": "/theory/responses",
+    "Training": "/start/learning-dynamics /how-to/carry-out",
+    "Plan": "/how-to/carry-out /how-to/save-load",
+    "Forecast": "/how-to/save-load /start/trust",
+    "Terms": "/how-to/scale",
+}
+
+
+def guides() -> dict[str, str]:
+    """Links to the guides of a name and to the command of that name."""
+    found = {name: ", ".join(f":doc:`{page}`" for page in pages.split()) for name, pages in GUIDES.items()}
+    return {f"learncast.{n}": links + (f", :ref:`command line <{n}>`" if n.islower() else "") for n, links in found.items()}
 
 
 def pages() -> dict[str, Callable[[], str]]:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from learncast._core.validation import FloatArray
 from learncast.figures.look import COLOURS, FIRST, GREY, STAGED, THEORY, TRAINED, Look
-from learncast.figures.page import axis_label, key, label, logarithmic, name_time, with_key, wrapped
+from learncast.figures.page import axis_label, key, label, logarithmic, name_step, name_time, with_key, wrapped
 from learncast.results import Steps
 
 #: Shades of one colour for two modes of one network.
@@ -111,7 +111,7 @@ def loss_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     return label(ax, x="training time (gradient steps)", y=axis_label(dataset["loss"]), title=title)
 
 
-def learning_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+def learning_curve(dataset: xr.Dataset, ax: Axes, *, steps: Steps | None = None, title: str = "") -> Axes:
     """Draw the loss over training and the loss at the goal, with R² on the right.
 
     Parameters
@@ -119,6 +119,8 @@ def learning_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     dataset : Dataset
         Result of `Forecast.learning_curve`.
     ax : Axes
+    steps : Steps, optional
+        Steps to the goal, drawn as a dot with their number, and their 95% interval as a band.
     title : str
 
     Returns
@@ -132,16 +134,22 @@ def learning_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> curve = lc.forecast(task, network, learning_rate=1e-3).learning_curve(points=5)
+    >>> forecast = lc.forecast(task, network, learning_rate=1e-3)
     >>> figure, ax = plt.subplots()
-    >>> [text.get_text() for text in lc.figures.learning_curve(curve, ax).get_legend().get_texts()]
-    ['loss', 'goal']
+    >>> ax = lc.figures.learning_curve(forecast.learning_curve(points=5), ax, steps=forecast.steps)
+    >>> [text.get_text() for text in (*ax.get_legend().get_texts(), *ax.texts)]
+    ['loss', 'goal', '331']
     >>> plt.close(figure)
     """
     ax.plot(dataset["time"], dataset["loss"], color=COLOURS[0], label="loss")
     goal, zero = dataset.attrs["goal_loss"], dataset.attrs["zero_loss"]
     if np.isfinite(goal):
         ax.axhline(goal, color="grey", linewidth=0.9, linestyle="--", label="goal")
+    if steps is not None:
+        if steps.interval is not None and np.isfinite(steps.interval).all() and steps.low < steps.high:
+            ax.axvspan(steps.low, steps.high, color=COLOURS[0], alpha=0.15, linewidth=0, label="95% interval")
+        name_step(ax, steps.value, goal, colour=COLOURS[0])
+    if np.isfinite(goal):
         key(ax)
     ax.set_ylim(bottom=min(0.0, float(dataset["loss"].min())))
     if "r2" in dataset:

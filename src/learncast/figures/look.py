@@ -26,9 +26,11 @@ def themed(svg: str) -> str:
     light, dark = TOKENS, read_tokens(dark=True)
     pairs = {light[name]: dark[name] for name in light if name not in (*_SIGNED, *_UNSIGNED)}
     pairs |= {to_hex("black"): dark["ink"], to_hex("white"): dark["paper"]}
+    page = {to_hex("white"): light["paper"]}
 
     def both(found: re.Match[str]) -> str:
-        return f"light-dark({found[0]}, {pairs[found[0]]})" if found[0] in pairs else found[0]
+        own = found[0]
+        return f"light-dark({page.get(own, own)}, {pairs[own]})" if own in pairs else own
 
     return re.sub(r"(?<=: )#[0-9a-f]{6}\b", both, svg)
 

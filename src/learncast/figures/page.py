@@ -28,8 +28,8 @@ from learncast.figures.look import COLOURS, GREY, TOKENS, Look
 
 #: Resolution of a printed figure in dots per inch.
 DPI = 300
-#: Largest width of a figure for narrow screens in inches.
-NARROW = 3.7
+#: Largest width of a figure for narrow screens in inches, and the height that its axes keep.
+NARROW, LOW = 3.7, 2.4
 SHEET = Path(__file__).with_name("learncast.mplstyle")
 
 #: Letters of a y label that fit beside an axis.
@@ -115,7 +115,7 @@ def page(rows: int = 1, columns: int = 1, *, width: float = 3.4, height: float =
     """
     number, bands = rows * columns, _STACKED.get()
     if bands:
-        rows, columns, height, width = number, 1, height * min(1.0, NARROW / width), min(width, NARROW)
+        rows, columns, width, height = number, 1, min(width, NARROW), min(height, max(LOW, height * NARROW / width))
     with style():
         canvas: Any = Figure(figsize=(width * columns, height * rows), layout="constrained")
         if bands:  # each part is as wide as its own labels let it
@@ -318,6 +318,14 @@ def name_time(ax: Axes, time: float, text: str, *, colour: str = GREY, high: flo
     place: Look = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
     place["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.5}
     ax.annotate(text, (time, high), xytext=(2, 0), fontsize=6.5, color=colour, va="top", **place)
+
+
+def name_step(ax: Axes, step: float, height: float, *, colour: str, offset: tuple[float, float] = (0, 6)) -> None:
+    """Mark the step that a result names by a dot, with its number at an offset in points."""
+    if np.isfinite([step, height]).all():
+        place: Look = {"xytext": offset, "ha": {-1: "right", 0: "center", 1: "left"}[int(np.sign(offset[0]))]}
+        ax.plot([step], [height], "o", color=colour, markersize=4.5)
+        ax.annotate(f"{step:,.0f}", (step, height), textcoords="offset points", fontsize=7, color=colour, **place)
 
 
 def colour_bar(ax: Axes, artist: ScalarMappable, text: str, **options: Any) -> Colorbar:

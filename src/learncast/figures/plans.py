@@ -12,7 +12,7 @@ from matplotlib.ticker import NullFormatter
 
 from learncast.figures.look import COLOURS, DIRECT, FIRST, GREY, PALE, STAGED, TARGET, THEORY, TRAINED, Look
 from learncast.figures.maps import STAR, starred
-from learncast.figures.page import key, label, name_line, shortened, with_key, wrapped
+from learncast.figures.page import key, label, name_line, name_step, shortened, with_key, wrapped
 
 BAND = PALE
 
@@ -26,6 +26,7 @@ def curriculum_paths(
     tolerance: float,
     first_optimum: float | None = None,
     switch: float | Sequence[float] | None = None,
+    learned: Sequence[float] = (),
     mode: int = 0,
     simulated: dict[str, xr.Dataset] | None = None,
     simulated_by: str = "descent",
@@ -45,6 +46,8 @@ def curriculum_paths(
         Optimum of the first task, drawn as a thin line.
     switch : float or sequence, optional
         Times at which the task changes.
+    learned : sequence of float
+        Steps after which direct training and the curriculum have learned the target, drawn as dots with their numbers.
     mode : int
     simulated : mapping, optional
         ``"staged"`` and ``"direct"`` from training, drawn in colour under the theory.
@@ -89,9 +92,8 @@ def curriculum_paths(
         if legend and abs(first_optimum - optimum) > 0.1 * max(abs(first_optimum), abs(optimum)):
             # Below the highest line, since the title is above it.
             name_line(ax, first_optimum, "first task's optimum", up=-8 if first_optimum > optimum else 2)
-    for name, which, dataset, colour in (
-        ("direct", "direct", direct, DIRECT),
-        ("curriculum", "staged", staged, STAGED),
+    for k, (name, which, dataset, colour) in enumerate(
+        (("direct", "direct", direct, DIRECT), ("curriculum", "staged", staged, STAGED))
     ):
         look: Look = {"color": colour, "label": name}
         if simulated is not None:
@@ -100,6 +102,8 @@ def curriculum_paths(
             look = THEORY | {"label": "theory" if name == "direct" else None}
         series = dataset["strength"].isel(mode=mode)
         ax.plot(series["time"], series, **look)
+        for step in learned[k : k + 1]:
+            name_step(ax, step, float(np.interp(step, series["time"], series)), colour=colour, offset=(4, -9))
     _switches(ax, [] if switch is None else np.atleast_1d(switch).tolist())
     if legend:
         key(ax, below=True, ncols=2)
@@ -107,7 +111,14 @@ def curriculum_paths(
 
 
 def loss_paths(
-    staged: xr.Dataset, direct: xr.Dataset, ax: Axes, *, goal: float, switches: Sequence[float] = (), title: str = ""
+    staged: xr.Dataset,
+    direct: xr.Dataset,
+    ax: Axes,
+    *,
+    goal: float,
+    switches: Sequence[float] = (),
+    learned: Sequence[float] = (),
+    title: str = "",
 ) -> Axes:
     """Draw the excess loss of the target under a curriculum and under direct training.
 
@@ -120,6 +131,8 @@ def loss_paths(
         Excess loss at which the target counts as learned.
     switches : sequence of float
         Times at which the task changes.
+    learned : sequence of float
+        Steps after which direct training and the curriculum have learned the target, drawn as dots with their numbers.
     title : str
 
     Returns
@@ -141,9 +154,11 @@ def loss_paths(
     ['direct', 'curriculum', 'switch']
     >>> plt.close(figure)
     """
-    for name, dataset, colour in (("direct", direct, DIRECT), ("curriculum", staged, STAGED)):
+    for k, (name, dataset, colour) in enumerate((("direct", direct, DIRECT), ("curriculum", staged, STAGED))):
         series = dataset["target_excess_loss"]
         ax.plot(series["time"], series.where(series > 1e-3 * goal), color=colour, label=name)
+        for step in learned[k : k + 1]:
+            name_step(ax, step, goal, colour=colour, offset=(-5, -9) if k else (5, 4))
     ax.axhline(goal, color="grey", linewidth=0.7)
     name_line(ax, goal, "learned")
     _switches(ax, switches)
@@ -295,7 +310,7 @@ def plan_scores(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     few = dataset.isel(plan=slice(0, 12))
     rows = np.arange(few.sizes["plan"])
     ax.barh(rows, few["score"], color=STAGED)
-    ax.axvline(1.0, color="black", linewidth=1, linestyle="--")
+    ax.axvline(1.0, color=DIRECT, linewidth=1, linestyle="--")
     above: Look = {"xycoords": ("data", "axes fraction"), "fontsize": 8, "ha": "center", "va": "bottom"}
     ax.annotate("direct training", (1.0, 1.0), **above)
     ax.set_yticks(rows, [wrapped(shortened(str(name), 44), 22) for name in few["plan"].values])

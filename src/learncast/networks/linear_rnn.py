@@ -30,8 +30,11 @@ class LinearRNN(LinearNetwork):
     Parameters
     ----------
     input_weights : (hidden, inputs)
+        W_x, from the inputs to the hidden units.
     recurrent_weights : (hidden, hidden)
+        W_h, from the hidden units one step ago.
     output_weights : (outputs, hidden)
+        W_y, from the hidden units to the outputs.
 
     Examples
     --------

@@ -16,7 +16,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learncast._core.errors import AssumptionViolated, InvalidSpec, UnsupportedModel, check_keywords, hinted
-from learncast.display import Columns, Displayable, Plot, Reported, Table, bracketed_interval, format_number
+from learncast.display import (
+    Columns,
+    Displayable,
+    Plot,
+    Reported,
+    Table,
+    bracketed_interval,
+    format_accuracy,
+    format_number,
+)
 from learncast.networks import Network
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
@@ -277,7 +286,7 @@ class Forecast(StageSequence, Reported, Displayable):
         steps = [*(s.steps for s in self.stages), self.steps]
         columns: Columns = {
             "stage": ([*(s.task.name for s in self.stages), "total"], str),
-            "stop at accuracy": ([*(f"{s.accuracy:.4g}" for s in self.stages), ""], str),
+            "stop at accuracy": ([*(format_accuracy(s.accuracy) for s in self.stages), ""], str),
             "steps": (steps, lambda one: count_text(one) + bracketed_interval(one.interval)),
             "flow": ([one.flow for one in steps], format_number),
         }
@@ -287,7 +296,8 @@ class Forecast(StageSequence, Reported, Displayable):
 
     def _plot(self) -> Plot:
         if len(self.requested) == 1 or not self.method.has_flow:
-            return Plot.of("learning_curve", self.learning_curve(), title=f"How {self.target.name} is learned")
+            curve, title = self.learning_curve(), f"How {self.target.name} is learned"
+            return Plot.of("learning_curve", curve, steps=self.steps, title=title)
         return Plot.of("forgetting_curves", self.curves(points=80), title="Loss over training")
 
     def __repr__(self) -> str:

@@ -390,15 +390,17 @@ class Plan(Priced, Reported, Displayable):
         paths = [forecast.at(times).dataset for forecast in (best, self.follow([best.requested[-1]]))]
         ends = np.cumsum([s.steps.flow for s in best.stages])[:-1]
         switches = [float(t) for t in ends if math.isfinite(t)]
+        learned = [self.direct_steps, *([float(sum(self.stage_steps()))] if self.pretrains else [])]
         if not per_mode:
             excess = self.method.goal_excess(self.method.target, self.goal)
             title = f"Learning {self.target.name}"
-            return Plot.of("loss_paths", *paths, goal=excess, switches=switches, title=title)
+            return Plot.of("loss_paths", *paths, goal=excess, switches=switches, learned=learned, title=title)
         mode = int(np.argmax(self.direct_time.mode_flow_steps))
         own, first = (float(m.optimum[mode]) for m in (modes[-1], modes[0]))
         optima = {"optimum": own, "first_optimum": first if self.pretrains else None}
         band, title = 1.0 - self.direct_time.accuracy, f"Slowest mode of {self.target.name}"
-        return Plot.of("curriculum_paths", *paths, **optima, tolerance=band, switch=switches, mode=mode, title=title)
+        marks = {"switch": switches, "learned": learned, "mode": mode}
+        return Plot.of("curriculum_paths", *paths, **optima, tolerance=band, **marks, title=title)
 
     def __repr__(self) -> str:
         unit = "steps" if self.counted else "flow steps"

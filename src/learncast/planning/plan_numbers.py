@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from learncast._core.validation import FloatArray
-from learncast.display import Columns, Table, format_count, format_interval, format_number
+from learncast.display import Columns, Table, format_accuracy, format_count, format_interval, format_number
 from learncast.planning.methods.method import Method
 from learncast.procedure.goals import Accuracy, Explained, Goal
 from learncast.results import STEPS, described, variables
@@ -81,7 +81,7 @@ def ranking_table(plan: Plan) -> Table:
     """All candidates, best first."""
     some, priced = plan.candidates[:MOST_ROWS], plan.terms.priced
     counts = [*(c.steps for c in some), plan.direct]
-    stops = [f"{c.accuracy:.4g}" if c.helps else "do not use" if c.tried else "not tried" for c in some]
+    stops = [format_accuracy(c.accuracy) if c.helps else "do not use" if c.tried else "not tried" for c in some]
     columns: Columns = {
         "candidate": ([*(c.task.name for c in some), "direct training"], str),
         "best stop": ([*stops, ""], str),

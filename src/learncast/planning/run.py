@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learncast._core.validation import FloatArray
-from learncast.planning.methods.method import LIMIT, Method
+from learncast.planning.methods.method import CONVERGED, LIMIT, Method
 from learncast.procedure.goals import Goal
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
@@ -152,7 +152,17 @@ class StageSequence:
             [a for a in flow.conditions_until(float(np.fmax(s.steps.flow, s.steps.tried))) if a.name in names]
             for flow, s in ends
         ]
-        return Trust(worst([[a for a in own.assumptions if a.name != LIMIT], *later]), own.promise)
+        promise = "flow" if own.promise == "exact" and self.ends_at_saddle else own.promise
+        return Trust(worst([[a for a in own.assumptions if a.name != LIMIT], *later]), promise)
+
+    @property
+    def ends_at_saddle(self) -> bool:
+        """Whether a stage to convergence ends on a saddle of the flow, which descent may leave."""
+        m, stages = self.method.precise, zip(self.places, self.run.states, self.run.flows, self.requested, strict=False)
+        return any(
+            stage.steps == math.inf and m.rests_at_saddle(k, at, flow) and not m.proved_never(k, at, CONVERGED)
+            for k, at, flow, stage in stages
+        )
 
     @property
     def forecast_class(self) -> str:

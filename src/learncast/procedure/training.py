@@ -24,6 +24,7 @@ class Training:
     Parameters
     ----------
     learning_rate : float
+        Factor of the gradient in every step.
     optimizer : {"gd", "momentum", "adam", "adamw", "rmsprop"} or callable
         Update rule with the defaults of `torch.optim`, or a function from parameters to a torch optimiser.
     batch : int, optional

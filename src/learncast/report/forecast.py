@@ -32,6 +32,7 @@ from learncast.report.report import (
     as_count,
     batch_values,
     data_notes,
+    data_tables,
     goal_values,
     method_note,
     outcome_values,
@@ -115,7 +116,7 @@ def of_forecast(
     rows = m.mode_rows(place, goal)
     recurrence = LearnedRecurrence.of(made, flow, horizons)
     first, notes = data_notes(m, place)
-    remarks = [*flow.remarks, *recurrence.remarks, *notes, *filter(None, [late])]
+    remarks = [*flow.remarks, *recurrence.remarks, *filter(None, [late])]
     values: dict[str, object] = {
         "task": chosen.name,
         "learning_rate": made.training.learning_rate,
@@ -137,7 +138,6 @@ def of_forecast(
         ],
         **recurrence.values,
         "bottleneck_loss": flow.bottleneck_loss,
-        "remarks": remarks,
         "curve": curve_values(made.full_batch),
         **({} if made.classes is None else {"classes": asdict(made.classes)}),
         **({"chosen": [asdict(choice) for choice in made.chosen]} if made.chosen else {}),
@@ -148,6 +148,7 @@ def of_forecast(
         values["without_bias"] = {"descent_steps": count, "best_r2": best, "best_r2_with_bias": made.best_r2}
         reached = f"and R² can reach {best:.3g} instead of {made.best_r2:.3g}"
         remarks.append(f"Without biases training takes {other.steps.count} full-batch steps, {reached}")
+    values["remarks"] = [*remarks, *notes]
     if any(a.name == LIMIT for a in trust.failed) and made.safe_rate is not None:
         values["safe_rate"] = made.safe_rate.values
         refusal += f" {made.unstable}{made.safe_rate.sentence}"
@@ -157,6 +158,7 @@ def of_forecast(
         _table(f'Learning "{chosen.name}" to {goal.text}', m.goal_text(place, goal), rows, remarks),
         *([] if made.classes is None else [made.classes.table]),
         *recurrence.tables,
+        *data_tables(chosen, notes),
     ]
     held_out, unknown = (None, "") if late else _held_out(m, chosen)
     if unknown:
@@ -171,17 +173,18 @@ def of_forecast(
 
     def draw() -> Figure:
         curve, optimum = made.full_batch.learning_curve(points=240), [row["optimum"] for row in rows]
-        course = Plot.of("learning_curve", curve, title=f'Learning "{chosen.name}"')
+        course = Plot.of("learning_curve", curve, steps=steps, title=f'Learning "{chosen.name}"')
         if not m.has_flow:
             return picture(course.on, width=4.2, height=3.0)
         modes = Plot.of("mode_strengths", flow.at(span).dataset, optimum=optimum, title="Strength of every mode")
         return picture(course.on, modes.on, width=3.9, height=2.9)
 
     lead = first + _lead(chosen.name, goal, made if not refusal else made.full_batch, m, place)
+    note = method_note(m, trust, place) if trust.holds else ""
     return Report(
         kind="forecast",
         title=f"{name or chosen.name}: forecast",
-        lead=lead + refusal + _bottleneck(flow.bottleneck_loss) + recurrence.sentence,
+        lead=lead + refusal + _bottleneck(flow.bottleneck_loss) + recurrence.sentence + note,
         trust=trust,
         values=values,
         tables=tables,
@@ -230,17 +233,17 @@ def _batch_values(made: Forecast, refusal: str) -> dict[str, Any]:
 
 def _table(title: str, meaning: str, rows: list[dict[str, Any]], remarks: list[str]) -> Table:
     every = ("mode", "b", "beta_yx", "beta_xx", "u*", "u0", "descent", "flow", "status")
-    digits = {"recurrence": 4, "weighted_cross": 5, "weighted_input": 5, "optimum": 5, "initial": 3}
+    numbers = ("recurrence", "weighted_cross", "weighted_input", "optimum", "initial")
     tiny = ROUND_OFF * max((abs(row["optimum"]) for row in rows), default=0.0)
 
     def described(row: dict[str, Any]) -> tuple[str, ...]:
-        known = (_known(row.get(key, math.nan), n, tiny if key == "optimum" else 0.0) for key, n in digits.items())
+        known = (_known(row.get(key, math.nan), tiny if key == "optimum" else 0.0) for key in numbers)
         return (*known, *_steps(row), row["status"])
 
     cells = []
     for same, group in groupby(rows, key=described):  # equal modes share a row
-        numbers = [row["mode"] + 1 for row in group]
-        cells.append(("–".join(map(str, dict.fromkeys((numbers[0], numbers[-1])))), *same))
+        modes = [row["mode"] + 1 for row in group]
+        cells.append(("–".join(map(str, dict.fromkeys((modes[0], modes[-1])))), *same))
     # Leave out what says nothing: modes that learn together have neither a recurrence nor steps of their own.
     used = [k for k in range(len(every)) if any(row[k] not in ("", Status.ok.name) for row in cells)]
     columns, cells = [every[k] for k in used], [tuple(row[k] for k in used) for row in cells]
@@ -256,39 +259,39 @@ def _steps(row: dict[str, Any]) -> tuple[str, str]:
     return steps.count, format_number(steps.flow)
 
 
-def _known(value: float, digits: int, tiny: float = 0.0) -> str:
+def _known(value: float, tiny: float) -> str:
     if math.isnan(value):
         return ""
-    return "0" if abs(value) < tiny else f"{value:.{digits}g}"
+    return "0" if abs(value) < tiny else f"{value:.4g}"
 
 
 def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> str:
     """The result in one sentence."""
     trust, steps, task = made.trust, made.steps, f'"{name}"'
     flow, descent = steps.flow, steps.descent
-    note = method_note(method, trust, place)
     if not trust.holds:
         count = f"{format_number(flow)} flow steps to {goal.text}"
         rest = count if math.isfinite(flow) else "no finite number of steps"
+        note = method_note(method, trust, place)
         return f"{note} The {'flow' if method.applies else 'approximation'} takes {rest}."
     if steps.status is Status.not_within and made.batches is None:
-        return f"{task} {steps.outcome}: it does not reach {goal.text}.{note}"
+        return f"{task} {steps.outcome}: it does not reach {goal.text}."
     if method.nothing_to_learn(place, goal):
-        return f"{task} has nothing to learn: no map of its inputs has a smaller loss than answering zero.{note}"
+        return f"{task} has nothing to learn: no map of its inputs has a smaller loss than answering zero."
     if math.isnan(flow) and not math.isfinite(descent):
-        return f"It is unknown whether {task} reaches {goal.text}: {steps.status.value}.{note}"
+        return f"It is unknown whether {task} reaches {goal.text}: {steps.status.value}."
     if math.isinf(flow) and not math.isfinite(descent):
         why = method.why_never(place, goal) or f"it {steps.status.value}"
-        return f"{task} never reaches {goal.text}: {why}.{note}"
+        return f"{task} never reaches {goal.text}: {why}."
     if made.batches is not None and made.batches.by_chance:
         full = f"Full batches reach {goal.text} in {format_count(made.full_batch.steps.descent)} steps."
-        return f"{task}: {made.batches.sentence} {full}{note}"
+        return f"{task}: {made.batches.sentence} {full}"
     if not math.isfinite(descent):
         text = "descent is too long to count"
         if not math.isnan(descent):
             most = settling_rate(method, place, made.trust)
             text = Status.diverged.value + ("" if math.isnan(most) else f"; below {most:.2g} it is sure to settle")
-        return f"The gradient flow of {task} reaches {goal.text} in {format_number(flow)} steps; {text}.{note}"
+        return f"The gradient flow of {task} reaches {goal.text} in {format_number(flow)} steps; {text}."
     certain = steps.interval is None or steps.low == steps.high  # nothing was estimated from trials
     within = "" if certain else f"95% interval {format_interval(steps.interval)}; "
     unit = "gradient step" if descent == 1 and made.batches is None else "gradient steps"
@@ -300,7 +303,7 @@ def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> 
     by_flow = f"{within}gradient flow: {format_number(flow)}"
     known = by_flow if method.has_flow else f"{made.training.optimizer}, counted"
     count = f"{format_count(descent)}{spread} {unit} ({batches}{known})"
-    return f"{task} reaches {goal.text} in {count}.{note}"
+    return f"{task} reaches {goal.text} in {count}."
 
 
 def _bottleneck(loss: float) -> str:

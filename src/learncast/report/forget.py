@@ -86,7 +86,7 @@ def _lead(forecast: Forecast, change: xr.DataArray) -> str:
         return method_note(forecast.method, forecast.trust)
     tasks = [f'"{task.name}"' for task in forecast.tasks]
     later = [(float(change.values[k, j]), j, k) for k in range(1, len(tasks)) for j in range(k)]
-    note = "".join(f" Note: {remark}." for remark in forecast.remarks)
+    note = "".join(f"\n\nNote: {remark}." for remark in forecast.remarks)
     if not later:
         return f"{tasks[0]} is the only task; nothing can be forgotten.{note}"
     worst, task, stage = max(later)

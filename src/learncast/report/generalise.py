@@ -41,7 +41,7 @@ def held_out_report(found: Generalisation, study: Study | None = None) -> Report
         values=held_out_values(found),
         tables=[found.table, *transfer, _curve_table(found), *_mode_tables(found)],
         dataset=lambda: found.dataset,
-        draw=partial(picture, found.plot, width=5.4, height=3.8),
+        draw=partial(picture, found.plot, width=7.0, height=3.6),
         provenance=found.provenance,
         study="" if study is None else study.resolved(),
     )
@@ -82,7 +82,7 @@ def _mode_tables(found: Generalisation) -> list[Table]:
     modes, late = found.modes.isel(mode=picks), f"not within {found.most_steps:,}"
     columns: Columns = {
         "mode": ([k + 1 for k in picks], str),
-        "strength": (modes["strength"].values, "{:.3g}".format),
+        "strength": (np.where(modes["signal"], modes["strength"], modes["strength"].round(12)), "{:.3g}".format),
         "kind": (modes["signal"].values, lambda signal: "signal" if signal else "noise"),
         "half learned at step": (modes["learned"].values, lambda n: format_count(n) if math.isfinite(n) else late),
     }

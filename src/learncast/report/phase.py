@@ -73,7 +73,7 @@ def phase_report(
         },
         tables=[_best_stops(vary, values, accuracies, saved, dataset["total_descent_steps"].values)],
         dataset=dataset,
-        draw=partial(picture, Plot.of("portrait", dataset, **drawn).on, width=6.0, height=4.4),
+        draw=partial(picture, Plot.of("portrait", dataset, **drawn).on, width=7.0, height=4.0),
         provenance=Provenance.from_attributes(dataset.attrs),
         study=study.resolved(),
     )

@@ -26,6 +26,7 @@ from learncast.report.report import (
     as_count,
     batch_values,
     data_notes,
+    data_tables,
     fields,
     goal_values,
     method_note,
@@ -113,8 +114,7 @@ def of_plan(plan: Plan, front: Front | None = None, *, name: str = "", study: st
         values["front"] = _front_values(front)
         tables.append(_front_table(front))
     first, data = data_notes(plan.method, plan.method.target)
-    if data:
-        tables.append(Table(f'What the trials of "{plan.target.name}" allow', ("",), [(line,) for line in data]))
+    tables += data_tables(plan.target, data)
     values["data"] = data
     lead = first + (plan.summary if isinstance(plan, HeldOutPlan) else "\n\n".join(answer_and_rest(plan)))
     lead += method_note(plan.method, plan.trust) if plan.trust.holds else ""
@@ -262,4 +262,5 @@ def draw_plan(plan: Plan) -> Figure:
             Plot.of("stop_curve", portrait, title=f"Total {what.lower()} for each stop of one candidate"),
             Plot.of("stop_map", portrait, title=f"{what} saved for other accuracies"),
         ]
-    return picture(*(one.on for one in plots), columns=2 if len(plots) > 1 else 1, width=3.55, height=2.7)
+    size = {"width": 3.55, "height": 2.7} if len(plots) > 1 else {"width": 7.0, "height": 3.6}
+    return picture(*(one.on for one in plots), columns=min(2, len(plots)), **size)

@@ -9,7 +9,8 @@ import re
 import tomllib
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,9 +38,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from learncast.tasks.task import Task
+
 
 #: Most letters of the answer at the top of a page.
 ANSWER_LETTERS = 200
+#: Most rows of a table that a page shows without a click.
+MOST_OPEN = 10
 #: Where `learncast explore` serves the explorer, and settings of its curriculum panel that studies have too.
 EXPLORER = "http://127.0.0.1:8765/"
 SHARED = {"family", "steps", "target_strength", "input_strength", "timescale", "correlation", "noise_strength", "gain",
@@ -149,13 +154,21 @@ class Report:
             f"<h1>{escape(self.title)}</h1>",
             f'<p class="lead">{escape(answer)}</p>',
             picture,
-            f"<p>{escape(rest)}</p>" if rest else "",
-            f'<p><b class="badge">{escape(forecast_class)}</b> {escape(promise)}.</p>',
+            *(f"<p>{escape(paragraph)}</p>" for paragraph in rest.split("\n\n") if paragraph),
+            f"<h2>How far to trust {'the forecast' if self.kind == 'check' else 'it'}</h2>",
+            f'<p><b class="badge">{escape(forecast_class)}</b> {escape(promise[:1].upper() + promise[1:])}.</p>',
             warning,
-            _folded("Measured conditions", self.trust.table.html("h4")) if self.trust.assumptions else "",
-            *(table.html() for table in self.tables),
+            _folded("Conditions, as measured", replace(self.trust.table, title="").html())
+            if self.trust.assumptions
+            else "",
+            *(
+                table.html() if len(table.rows) <= MOST_OPEN else _folded(table.title, replace(table, title="").html())
+                for table in self.tables
+            ),
             f"<p>Explore interactively: run <code>{command}</code>, then "
-            f'<a href="{escape(address)}" rel="noreferrer">open in the explorer</a>.</p>',
+            f'<a href="{escape(address)}" rel="noreferrer">open in the explorer</a>.</p>'
+            if address
+            else "",
             _folded("Study", f"<pre>{escape(self.study)}</pre>") if self.study else "",
             _folded(
                 "Where the numbers come from",
@@ -166,12 +179,12 @@ class Report:
 
     @property
     def _explorer(self) -> tuple[str, str]:
-        """Command that starts the explorer, and the address of the view that is nearest to this report."""
-        command = "learncast explore --window window.nc" if self.kind == "window" else "learncast explore"
-        panels = {"window": "window", "forget": "prior-knowledge"}
-        return command, f"{EXPLORER}#{panels.get(self.kind) or f'curriculum{self._settings}'}"
+        """Command that starts the explorer, and the address of these results there; empty if it cannot show them."""
+        if self.kind == "window":
+            return "learncast explore --window window.nc", f"{EXPLORER}#window"
+        return "learncast explore", f"{EXPLORER}#curriculum{self._settings}" if self._settings else ""
 
-    @property
+    @cached_property
     def _settings(self) -> str:
         """Settings of the study that the explorer has too, as a query; empty for tasks that it does not have."""
         study = tomllib.loads(self.study)
@@ -305,6 +318,11 @@ def data_notes(method: Method, task: int) -> tuple[str, list[str]]:
     return first, [sentence.removesuffix(".") for sentence in (*done, *data.sentences)]
 
 
+def data_tables(task: Task, notes: Sequence[str]) -> list[Table]:
+    """What the trials of a recorded task allow, a sentence in each row; none without sentences."""
+    return [Table(f'What the trials of "{task.name}" allow', ("",), [(line,) for line in notes])] if notes else []
+
+
 def batch_values(steps: BatchSteps) -> dict[str, object]:
     """JSON values of steps in batches."""
     own = fields(steps, "batch shuffle gaussian runs spread interval by_chance")
@@ -345,11 +363,11 @@ def outcome_values(steps: Steps) -> dict[str, object]:
 
 #: Notes on methods other than modes.
 _METHODS = {
-    "two-layer": " Method: the exact flow of a two-layer network, because the tasks have no common modes.",
-    "pooled": " Method: descent on the pooled statistics of these tasks, because they have no common modes.",
-    "deep": " Method: descent on the statistics of these tasks, because the network has several layers.",
-    "flow": " Method: the integrated flow of all weights that learn, because it has no closed form.",
-    "responses": " Method: the measured responses of the units.",
+    "two-layer": "\n\nMethod: the exact flow of a two-layer network, because the tasks have no common modes.",
+    "pooled": "\n\nMethod: descent on the pooled statistics of these tasks, because they have no common modes.",
+    "deep": "\n\nMethod: descent on the statistics of these tasks, because the network has several layers.",
+    "flow": "\n\nMethod: the integrated flow of all weights that learn, because it has no closed form.",
+    "responses": "\n\nMethod: the measured responses of the units.",
 }
 
 

@@ -184,14 +184,14 @@ _SHORT = {"too_few_samples": "too few", "outside_theory": "outside", "not_learne
 
 
 def draw_window(found: Window) -> Figure:
-    """For each layer: envelope with its fit, window against sequences, time scales."""
+    """For each layer: window against sequences, envelope with its fit, time scales."""
     plots = []
     for index in range(found.layers):
         here, of = found.dataset.sel(layer=index), f", layer {index}" if found.layers > 1 else ""
         units = {"units": here["time_scale"].values}
         plots += [
-            Plot.of("envelope", here, title=f"Envelope{of}"),
             Plot.of("window_curve", here, title=found.picture_title),
+            Plot.of("envelope", here, title=f"Envelope{of}"),
             Plot.of("time_scale_survival", units, title="Time scales of the units"),
         ]
-    return picture(*(one.on for one in plots), columns=3, width=3.1, height=2.7)
+    return picture(*(one.on for one in plots), columns=3, width=2.7, height=2.7)

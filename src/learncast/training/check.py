@@ -32,7 +32,7 @@ from learncast.training.trainer import TrainingJob, train_in_time
 #: Relative deviation that is allowed if every step of training sees all trials, as the forecast does; at least a step.
 FULL_BATCH = 0.01
 #: Relative deviation that is allowed if batches cannot be simulated, by forecast class.
-TOLERANCES = {"exact": 0.05, "integrated": 0.05, "response": 0.1, "outside": 0.1}
+TOLERANCES = {"exact": 0.05, "flow": 0.1, "integrated": 0.05, "response": 0.1, "outside": 0.1}
 #: Probability that a right forecast is called wrong, over all curricula of a check.
 FALSE_ALARM = 0.01
 #: Relative deviation that a check must be able to detect.
@@ -306,7 +306,7 @@ def _of_plan(plan: Plan) -> dict[str, Forecast]:
         # A candidate that does not help is checked too, at an accuracy of 0.8.
         stop = candidate.accuracy if candidate.helps and 0 < candidate.accuracy < 1 else 0.8
         stages = [Stage(candidate.task, Accuracy(stop)), last]
-        forecasts[f"{candidate.task.name} to {stop:.4g}"] = plan.follow(stages)
+        forecasts[f'"{candidate.task.name}" to {stop:.0%}'] = plan.follow(stages)
     return forecasts
 
 

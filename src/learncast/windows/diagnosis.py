@@ -81,6 +81,7 @@ def window(
     Returns
     -------
     Window
+        ``windows()`` are the longest lags with a detectable signal for each number of sequences.
 
     Notes
     -----

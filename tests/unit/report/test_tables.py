@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 import learncast as lc
-from learncast.display import format_loss, format_number
+from learncast.display import Table, format_loss, format_number
 from learncast.figures.page import NARROW
 from learncast.theory import Assumption, Trust
 
@@ -42,6 +43,27 @@ def test_a_loss_in_text(loss: float, text: str) -> None:
 
 def test_zero_steps_are_a_plain_zero() -> None:
     assert [format_number(value) for value in (0.0, -0.0, 0.004, 2.5)] == ["0", "0", "0.00", "2.50"]
+
+
+def test_learning_curves_mark_the_steps_of_the_answer() -> None:
+    task = lc.tasks.integration(steps=50)
+    network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    plan = lc.plan(task, [task.varied(target_strength=1.5).renamed("stronger")], network, learning_rate=1e-3)
+    for result, marked in ((plan.best, []), (plan, [331, 168]), (plan.follow([plan.stages[-1]]), [331])):
+        axes = result.report().draw().axes[0]
+        dots = [int(line.get_xdata()[0]) for line in axes.lines if line.get_marker() == "o"]
+        assert dots == marked
+
+
+def test_a_page_folds_long_tables() -> None:
+    task, network = lc.tasks.integration(steps=20), lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=4)
+    report = lc.forecast(task, network, learning_rate=1e-3).report()
+    long, short = (Table("", ("k",), [(str(k),) for k in range(n)]) for n in (11, 10))
+    for table, folded in ((long, True), (short, False)):
+        text = replace(report, tables=[table]).html(None)
+        details = "".join(re.findall(r"<details>.*?</details>", text, re.DOTALL))
+        assert (table.html() in details) == folded
+        assert table.html() in text
 
 
 def test_a_page_has_a_figure_in_one_column_for_narrow_screens(tmp_path) -> None:

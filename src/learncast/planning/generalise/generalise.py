@@ -86,6 +86,7 @@ def generalise(
     Returns
     -------
     Generalisation
+        ``stop`` is the best step, ``loss`` the held-out loss there, ``overfits`` whether later stops are worse.
 
     Examples
     --------

@@ -10,7 +10,7 @@ from typing import Any
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, silent
-from learncast.display import Table, format_count
+from learncast.display import Plot, Table, format_count
 from learncast.planning.generalise.curve import held_out_losses, outer_rows
 from learncast.planning.generalise.generalise import generalise, generalise_after
 from learncast.planning.generalise.result import Generalisation
@@ -64,6 +64,9 @@ class HeldOutPlan(Plan):
             others = " ".join(g.transfer.sentence for g in self.after[:1] if g.transfer is not None)
             return f'Train "{self.target.name}" directly for {best.stop:,} steps: {loss}. {others}'.strip()
         return f'{transfer.sentence} Then train "{self.target.name}" for {best.stop:,} steps: {loss}.'
+
+    def _plot(self) -> Plot:
+        return self.chosen._plot()
 
     @property
     def trade_table(self) -> Table:

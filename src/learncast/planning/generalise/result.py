@@ -58,6 +58,7 @@ class Generalisation(Displayable, Reported):
     contents : Contents
         All numbers; `dataset` is made of them.
     provenance : Provenance
+        Version, settings and hashes from which the numbers come.
     problem : HeldOutProblem or None
         What was asked; None if the result was read from a file.
     found : HeldOutCurve or None
@@ -264,7 +265,8 @@ class Generalisation(Displayable, Reported):
             ("held-out loss", f"{self.loss:.3g}", _between(self.loss_interval)),
         ]
         if self.stop < self.most_steps:
-            rows.append((f"factor until step {self.most_steps:,}", f"{self.rise:.3g}", _between(self.rise_interval)))
+            rise = f"its rise until step {self.most_steps:,}, as a factor"
+            rows.append((rise, f"{self.rise:.3g}", _between(self.rise_interval)))
         return Table("Held-out loss", ("", "estimate", "95% interval"), rows, self.remarks)
 
     @property

@@ -750,6 +750,20 @@ def test_an_irregular_switch_warns():
     np.testing.assert_allclose(losses.values[2], [0.625, 0.625], rtol=1e-12)
     orientation = {a.name: a for a in found.trust.assumptions}["regular_orientation"]
     assert not orientation.holds
+    # Opposite signs of single modes are kept by descent too, so that the end is exact.
+    assert found.forecast_class == "exact"
+
+
+def test_an_end_on_a_saddle_that_descent_leaves_is_exact_for_the_flow_only():
+    orders = ([0, 2, 4, 6, 1, 3, 5, 7], [0, 2, 6, 4, 1, 3, 5, 7])
+    trees = [lc.tasks.hierarchy().shuffled(order) for order in orders]
+    network = lc.TwoLayer.balanced(8, 16, trees[0].outputs, scale=0.01, rng=np.random.default_rng(0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IrregularSwitch)
+        ended, counted = (lc.forget(trees, network, learning_rate=0.05, steps=n) for n in (np.inf, [300, 20_000]))
+    assert [one.forecast_class for one in (ended, counted)] == ["flow", "exact"]
+    # Descent leaves the saddle on which the flow ends.
+    assert counted.losses().values[-1, -1] < 0.01 * ended.losses().values[-1, -1]
 
 
 def test_a_regular_sequence_does_not_warn():
