@@ -1212,7 +1212,7 @@ def test_an_optimiser_that_exists_is_followed_at_its_own_rate_only():
 
 def test_an_optimiser_may_group_the_parameters_by_their_places():
     inputs, model = torch.ones(4, 3), torch.nn.Linear(3, 1)
-    rule = lambda p: torch.optim.Adagrad([{"params": p[1:], "lr": 0.1}, {"params": p[0]}], lr=0.05)  # noqa: E731
+    rule = lambda p: torch.optim.Adagrad([{"params": p[:1], "lr": 0.1}, {"params": p[1]}], lr=0.05)  # noqa: E731
     run = lc.training.train((inputs, torch.ones(4, 1)), model, Training(0.05, optimizer=rule), steps=2)
     assert run.steps == 2
 
