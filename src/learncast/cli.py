@@ -108,7 +108,7 @@ def advise(
         str | None, typer.Option(metavar="FILE.py:FUNCTION", help="Returns advise's keywords; FILE.py is executed.")
     ] = None,
     train: Annotated[bool, typer.Option("--train", help="Also train a copy of the model as advised.")] = False,
-    most_steps: Annotated[int, typer.Option(help="Steps after which a stage is given up.")] = 20_000,
+    most_steps: Annotated[int | None, typer.Option(help="Steps after which a stage is given up (20,000).")] = None,
     *,
     delivery: Delivery,
 ) -> None:

@@ -165,7 +165,7 @@ CASES = {
     ".csv": Case(lambda folder: make_table(folder, ".csv"), read_trials),
     ".parquet": Case(lambda folder: make_table(folder, ".parquet"), read_trials),
     ".safetensors": Case(make_safetensors, read_trials),
-    ".pt": Case(make_weights, read_weights),
+    ".pt": Case(make_weights, read_weights, sealed=True),
     "ledger": Case(make_ledger, read_store, sealed=True),
     "result of a sweep": Case(make_stored_result, read_store, sealed=True),
 }

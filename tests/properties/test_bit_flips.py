@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import h5py
+import numpy as np
 import pytest
 import xarray as xr
 from tests.properties import bit_flips
@@ -91,3 +92,12 @@ def test_removing_the_lock_file_admits_no_second_driver(tmp_path):
         with pytest.raises(lc.InvalidSpec) as error:
             sweep.run(squared, {"x": [1]}, store=tmp_path, executor="in-process")
         assert error.value.field == "store"
+
+
+def test_stored_weights_with_another_number_do_not_have_their_checksum(tmp_path):
+    path = bit_flips.make_weights(tmp_path)
+    assert bit_flips.read_weights(path)[0][1, 2] == 5.0
+    path.write_bytes(path.read_bytes().replace(np.float32(5.0).tobytes(), np.float32(7.0).tobytes()))
+    with pytest.raises(lc.InvalidSpec) as error:
+        bit_flips.read_weights(path)
+    assert error.value.field == "weights"

@@ -214,7 +214,7 @@ class Advice(Result, Reported, Displayable):
         self,
         plan: str | None = None,
         *,
-        most_steps: int = 20_000,
+        most_steps: int | None = None,
         record: Records | Sequence[str] = Records(("loss", "goal"), every=10, evaluation=EVALUATION),  # noqa: B008
         execution: Execution | None = None,
         earlier: TrainingRun | None = None,
@@ -226,8 +226,8 @@ class Advice(Result, Reported, Displayable):
         ----------
         plan : str, optional
             The recommended one by default; ``"no pretraining"`` trains directly.
-        most_steps : int
-            Steps after which a stage is given up.
+        most_steps : int, optional
+            Steps after which a stage is given up; by default those of the training, but at most 20,000.
         record, execution, earlier, progress
             As of `training.train`; the precision is that of the model by default.
 
@@ -238,7 +238,8 @@ class Advice(Result, Reported, Displayable):
         """
         request, stages = self._known_request(), self.stages(plan)
         given = Execution(dtype=str(request.dtype).removeprefix("torch.")) if execution is None else execution
-        training = request.training.with_(most_steps=most_steps)
+        most = min(request.training.most_steps, 20_000) if most_steps is None else most_steps
+        training = request.training.with_(most_steps=most)
         return train(
             stages, request.model, training, record=record, execution=given, earlier=earlier, progress=progress
         )

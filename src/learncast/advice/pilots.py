@@ -126,7 +126,7 @@ def find_rate(model: nn.Module, source: Source, training: Training, *, progress:
             field="model",
         )
     progress(1.0)
-    group = optimizer_of(training, [nn.Parameter(torch.zeros(1))]).param_groups[0]
+    group = optimizer_of(training, dict(modules[best].named_parameters())).param_groups[0]
     slower = float(np.mean([1 - group.get("momentum", 0.0) ** k for k in range(1, STEPS + 1)]))
     least = FACTOR ** _vertex({factor: loss(factor) for factor in tried}, best)
     losses = np.array(list(tried.values()))

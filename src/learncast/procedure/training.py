@@ -26,7 +26,9 @@ class Training:
     learning_rate : float
         Factor of the gradient in every step.
     optimizer : {"gd", "momentum", "adam", "adamw", "rmsprop"} or callable
-        Update rule with the defaults of `torch.optim`, or a function from parameters to a torch optimiser.
+        Update rule with the defaults of `torch.optim`; a class of torch optimisers, or a `functools.partial` of one
+        with other settings, which gets the learning rate; or a function from parameters to a torch optimiser, one
+        of whose parameter groups has this learning rate.
     batch : int, optional
         Trials per step. None is the full batch: all trials of a recording, the exact statistics of a task family.
         Recorded trials are drawn independently of each other, so that one may occur twice in a batch. A batch of at

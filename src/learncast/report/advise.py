@@ -21,19 +21,17 @@ if TYPE_CHECKING:
 
 #: Plans in the table.
 MOST_PLANS = 15
-#: Steps after which a stage of the training is given up.
-MOST_STEPS = 20_000
 
 
 def advise_report(
-    study: AdviceStudy, *, train: bool = False, most_steps: int = MOST_STEPS, progress: Progress = silent
+    study: AdviceStudy, *, train: bool = False, most_steps: int | None = None, progress: Progress = silent
 ) -> Report:
     """Advise on a study's model, trials and goal; with `train`, also carry the advice out."""
     return _answered(study.question(), study.name, study.resolved(), train, most_steps, progress)
 
 
 def model_advise_report(
-    place: str, *, train: bool = False, most_steps: int = MOST_STEPS, progress: Progress = silent
+    place: str, *, train: bool = False, most_steps: int | None = None, progress: Progress = silent
 ) -> Report:
     """Advise on what a person's own file builds, which means executing it.
 
@@ -44,8 +42,8 @@ def model_advise_report(
         training at least.
     train : bool
         Whether to carry the advice out.
-    most_steps : int
-        Steps after which a stage of that training is given up.
+    most_steps : int, optional
+        Steps after which a stage of that training is given up, as of `Advice.train`.
     progress : callable
     """
     from learncast.windows.stored_model import builder_error, call_builder
@@ -72,7 +70,7 @@ def _wrong_keys(given: Sequence[str]) -> str:
 
 
 def _answered(
-    question: dict[str, Any], name: str, study: str, train: bool, most_steps: int, progress: Progress
+    question: dict[str, Any], name: str, study: str, train: bool, most_steps: int | None, progress: Progress
 ) -> Report:
     from learncast.advice.adviser import advise
 

@@ -250,8 +250,21 @@ def check_answers(
     if mixed:
         remedy = "Use batch_first=True or training.TimeFirst(model)."
         raise InvalidSpec(f"The network must not mix trials. {remedy}", field="network")
-    with evaluating(module):
-        loss(answers, y, w)
+    try:
+        with evaluating(module):
+            loss(answers, y, w)
+    except (
+        RuntimeError,
+        TypeError,
+        ValueError,
+        IndexError,
+        AttributeError,
+    ) as error:  # of torch's loss, or of a user's function
+        if isinstance(error, InvalidSpec):
+            raise
+        kinds = f"answers {shape} and {'labels' if labels else 'targets'} {tuple(y.shape)} of {name!r}"
+        message = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
+        raise InvalidSpec(f"The loss must accept {kinds}, got {message}.", field="loss") from error
 
 
 def _trials_apart(module: nn.Module, x: torch.Tensor, answers: torch.Tensor) -> bool:

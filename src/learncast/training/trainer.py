@@ -193,8 +193,8 @@ class _Recorder:
         self.history = History(learner.modes, recording.quantities)
         self.targets: dict[int, TargetWatch] = {}
         settings = recording.quantities, recording.every, recording.evaluation, execution.dtype
-        spec = learner.hash, training_hash(training), repr(settings)
         updates = Updates(learner.module, training)
+        spec = learner.hash, training_hash(training, updates.named), repr(settings)
         self.loop = Loop.led(
             stages, training, learner, learner.dtype, self._watch, spec, updates=updates, log=recording.log
         )

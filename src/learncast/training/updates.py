@@ -152,27 +152,54 @@ class ScaledOptimizer:
 def scaled(training: Training, factor: float) -> Training:
     """Return the training with all its learning rates multiplied by a factor."""
     rule = training.optimizer
-    if callable(rule) and not isinstance(rule, type):  # a type is called with the learning rate
+    if callable(rule) and not takes_rate(rule):
         rule = ScaledOptimizer(rule, factor)
     return training.with_(learning_rate=training.learning_rate * factor, optimizer=rule)
+
+
+def takes_rate(rule: object) -> bool:
+    """Whether an optimiser is made with the learning rate of the training: by a class, or a partial of one without."""
+    kind = rule.func if isinstance(rule, partial) and "lr" not in rule.keywords else rule
+    return isinstance(kind, type)
 
 
 def optimizer_of(training: Training, parameters: Iterable[Tensor] | Mapping[str, Tensor]) -> torch.optim.Optimizer:
     """Return a new torch optimiser; `parameters` may be given by the names they have in the model."""
     named = parameters if isinstance(parameters, Mapping) else {str(k): value for k, value in enumerate(parameters)}
     rule: Any = training.optimizer
-    if isinstance(rule, OptimizerLike | ScaledOptimizer):
-        return rule(named)
-    listed, settings = list(named.values()), dict[str, object]()
+    settings = dict[str, object]()
     if isinstance(rule, str):
         kind, names = OPTIMIZERS[rule]
         settings = {"foreach": False, **{name: getattr(training, name) for name in names}}
         if training.weight_decay is not None:
             settings["weight_decay"] = training.weight_decay
         rule = kind
-    made: torch.optim.Optimizer = (
-        rule(listed, lr=training.learning_rate, **settings) if isinstance(rule, type) else rule(listed)
-    )
+    try:
+        if takes_rate(rule):
+            return _checked(rule(list(named.values()), lr=training.learning_rate, **settings))
+        by_name = isinstance(rule, OptimizerLike | ScaledOptimizer)
+        made = _checked(rule(named if by_name else list(named.values())))
+    except (TypeError, ValueError, LookupError) as error:  # of a user's function, or a class for other parameters
+        if isinstance(error, InvalidSpec):
+            raise
+        got = f"{type(error).__name__}: {error}".rstrip(".")
+        raise InvalidSpec(f"optimizer must take the parameters of the model, got {got}.", field="optimizer") from error
+    groups = [own for _, own in rule.groups] if isinstance(rule, OptimizerLike) else made.param_groups
+    rates = np.array([group["lr"] for group in groups], dtype=float)
+    if not isinstance(rule, ScaledOptimizer) and not np.isclose(rates, training.learning_rate, rtol=1e-9, atol=0).any():
+        wanted = f"that of a parameter group of the optimiser, {rates[0]:g}"
+        raise InvalidSpec(f"learning_rate must be {wanted}, got {training.learning_rate:g}.", field="learning_rate")
+    return made
+
+
+def _checked(made: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """Refuse what takes no steps, or only with a closure."""
+    kind = type(made).__name__
+    if not isinstance(made, torch.optim.Optimizer):
+        raise InvalidSpec(f"optimizer must make an optimiser of torch, got {kind}.", field="optimizer")
+    closure = inspect.signature(made.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise InvalidSpec(f"optimizer must take steps without a closure, got {kind}.", field="optimizer")
     return made
 
 
@@ -197,16 +224,18 @@ def schedule_of(training: Training, optimizer: object) -> torch.optim.lr_schedul
 def optimizer_name(training: Training) -> str:
     """Return the name of the optimiser."""
     rule = training.optimizer
-    return rule if isinstance(rule, str) else getattr(rule, "__qualname__", "custom").split(".")[-1]
+    if isinstance(rule, str):
+        return rule
+    return getattr(rule.func if isinstance(rule, partial) else rule, "__qualname__", "custom").split(".")[-1]
 
 
-def training_hash(training: Training) -> str:
-    """Return a hash of the settings that decide a run; functions are identified by what they make."""
+def training_hash(training: Training, parameters: Mapping[str, nn.Parameter]) -> str:
+    """Return a hash of the settings that decide a run; functions are identified by what they make of parameters."""
     skipped = ("most_steps", "optimizer", "loss", "schedule")
     parts = [f"{f.name}={getattr(training, f.name)!r}" for f in fields(training) if f.name not in skipped]
     if isinstance(training.optimizer, OptimizerLike):
         parts += [repr(training.optimizer.groups)]
-    rule = update_rule_of(training, {"": nn.Parameter(torch.zeros(1))})
+    rule = update_rule_of(training, parameters)
     parts += [type(rule).__qualname__, repr(sorted(rule.defaults.items()))]
     schedule = schedule_of(training, rule)
     if schedule is not None:
@@ -317,8 +346,6 @@ class UpdateRule:
         made = partial(optimizer_of, training)
         example = made({name: nn.Parameter(value.detach().clone()) for name, value in model.named_parameters()})
         kind = type(example).__name__
-        if inspect.signature(example.step).parameters["closure"].default is inspect.Parameter.empty:
-            raise InvalidSpec(f"optimizer must take steps without a closure, got {kind}.", field="optimizer")
         remembers = kind != "SGD" or any(group["momentum"] for group in example.param_groups)
         elementwise = kind in ELEMENTWISE and type(example) is getattr(torch.optim, kind)
         return cls(kind.lower(), float(example.param_groups[0]["lr"]), made, remembers, elementwise)

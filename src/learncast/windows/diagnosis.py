@@ -58,7 +58,7 @@ def window(
         Contains exactly one of nn.RNN, nn.GRU, nn.LSTM, a cell of `learncast.windows`, or a custom cell with
         `input_size`, `hidden_size` and a method step(state, input) that returns the next state (`training.RateRNN`). A
         cell, also nn.RNNCell, nn.GRUCell or nn.LSTMCell, may be called once per step as ``h = self.cell(x[:, t], h)``.
-        The model runs in its current mode and is left unchanged.
+        The model runs in evaluation mode and is left unchanged.
     inputs : (sequences, steps, channels), or integer tokens (sequences, steps) for a model with nn.Embedding
         In the layout of the model (time first if it takes time first). An array, a tensor or a memory map.
     targets : (sequences, steps, ...) or (sequences, ...)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import sys
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -217,6 +218,10 @@ def _tensors(path: Path, content: str) -> dict[str, Any]:
 
 def torch_values(path: Path) -> object:
     """The content of a .pt file, with every tensor as its type, shape, strides and bytes."""
+    if zipfile.is_zipfile(path):  # torch does not compare the checksums
+        with zipfile.ZipFile(path) as archive:
+            if (damaged := archive.testzip()) is not None:
+                raise InvalidSpec(f"{path} is damaged: {damaged} does not have its checksum.", field="weights")
     return _plain(torch.load(path, map_location="cpu", weights_only=True))
 
 

@@ -287,6 +287,12 @@ def test_without_candidates_it_finds_the_rate():
     assert loss.train(most_steps=800).status is lc.Status.ok
 
 
+def test_the_steps_of_the_training_limit_the_advised_training():
+    found = lc.advise(made(), target(), [], TRAINING.with_(most_steps=3), goal=replace(GOAL, value=0.999))
+    assert found.train().stage_steps == (3,)
+    assert found.train(most_steps=5).stage_steps == (5,)
+
+
 def test_pilots_may_be_left_out():
     found = advised([clear], terms=AdviceTerms(find_rate=False))
     assert found.learning_rate == TRAINING.learning_rate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ import textwrap
 import time
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -1037,7 +1039,7 @@ def test_a_checkpoint_of_a_run_that_looks_alike_is_refused(name, tmp_path, monke
 
 
 def test_a_checkpoint_of_another_optimizer_of_the_same_name_is_refused(tmp_path, monkeypatch):
-    rules = [lambda p, r=rate: torch.optim.SGD(p, lr=r) for rate in (0.01, 0.02)]
+    rules = [lambda p, m=m: torch.optim.SGD(p, BASE.training.learning_rate, momentum=m) for m in (0.1, 0.2)]
     one, other = (replace(BASE, training=BASE.training.with_(optimizer=rule)) for rule in rules)
     path = tmp_path / "state.pt"
     stopped_at(path, monkeypatch, one)
@@ -1165,3 +1167,59 @@ def test_a_model_whose_loss_depends_on_no_weight_is_refused():
 class Detached(torch.nn.Module):
     def forward(self, x):
         return x.detach()
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, partial(torch.optim.SGD, momentum=0.9, weight_decay=0.1)])
+def test_a_class_of_optimisers_and_a_partial_of_one_train_at_the_given_rate(optimizer):
+    inputs = torch.randn(20, 4, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    targets, model = inputs.sum(1), lc.training.gated_module("gru", hidden_size=3).double()
+    run = lc.training.train((inputs, targets), model, Training(0.05, optimizer=optimizer), steps=8)
+    own = copy.deepcopy(model)
+    plain = optimizer(own.parameters(), lr=0.05)
+    for _ in range(8):
+        plain.zero_grad()
+        ((own(inputs) - targets) ** 2).sum().div(40).backward()
+        plain.step()
+    for trained, wanted in zip(run.module.parameters(), own.parameters(), strict=True):
+        torch.testing.assert_close(trained, wanted, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "field"),
+    [
+        (lambda p: torch.optim.SGD(p, lr=0.01), "learning_rate"),
+        (partial(torch.optim.SGD, lr=0.01), "learning_rate"),
+        (torch.optim.LBFGS, "optimizer"),
+        (lambda p: None, "optimizer"),
+        (lambda p: torch.optim.SGD(p[99:], lr=0.05), "optimizer"),
+    ],
+)
+def test_an_optimiser_of_another_rate_or_of_no_steps_is_refused(optimizer, field):
+    inputs, model = torch.ones(4, 3, 1), lc.training.gated_module("gru", hidden_size=3)
+    with pytest.raises(InvalidSpec) as caught:
+        lc.training.train((inputs, inputs.sum(1)), model, Training(0.05, optimizer=optimizer), steps=2)
+    assert caught.value.field == field
+
+
+def test_an_optimiser_that_exists_is_followed_at_its_own_rate_only():
+    inputs, model = torch.ones(4, 3, 1), lc.training.gated_module("gru", hidden_size=3)
+    like = lc.training.OptimizerLike(torch.optim.SGD(model.parameters(), lr=0.05), model)
+    assert lc.training.train((inputs, inputs.sum(1)), model, Training(0.05, optimizer=like), steps=2).steps == 2
+    with pytest.raises(InvalidSpec) as caught:
+        lc.training.train((inputs, inputs.sum(1)), model, Training(0.5, optimizer=like), steps=2)
+    assert caught.value.field == "learning_rate"
+
+
+def test_an_optimiser_may_group_the_parameters_by_their_places():
+    inputs, model = torch.ones(4, 3), torch.nn.Linear(3, 1)
+    rule = lambda p: torch.optim.Adagrad([{"params": p[:1], "lr": 0.1}, {"params": p[1]}], lr=0.05)  # noqa: E731
+    run = lc.training.train((inputs, torch.ones(4, 1)), model, Training(0.05, optimizer=rule), steps=2)
+    assert run.steps == 2
+
+
+def test_a_loss_that_does_not_take_the_targets_is_refused():
+    inputs, model = torch.ones(4, 3, 1), lc.training.gated_module("gru", hidden_size=3)
+    for loss in (torch.nn.BCEWithLogitsLoss(), lambda answers, targets: answers.absent):
+        with pytest.raises(InvalidSpec) as caught:
+            lc.training.train((inputs, torch.tensor([0, 1, 0, 1])), model, Training(0.05, loss=loss), steps=2)
+        assert caught.value.field == "loss"

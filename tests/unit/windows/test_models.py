@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 from learncast import InvalidSpec, UnsupportedModel
-from learncast.windows import cells, layers, transport
+from learncast.windows import Batching, Measurement, cells, layers, transport, window
 
 CELLS = [cells.ConstGate, cells.SharedGate, cells.DiagGate, cells.PaperGRU, cells.LSTM]
 
@@ -142,7 +142,6 @@ UNSUPPORTED = [
     (nn.ModuleList([nn.GRU(2, 3), nn.LSTM(3, 3)]), "0 (GRU), 1 (LSTM)"),
     (nn.GRU(2, 3, bidirectional=True), "bidirectional=True"),
     (nn.LSTM(2, 3, proj_size=2), "proj_size=2"),
-    (nn.GRU(2, 3, num_layers=2, dropout=0.5), "dropout=0.5"),
     (Wrapped(2, 3), "Wrapped"),
     (nn.GRU(2, 3, dtype=torch.bfloat16), "torch.bfloat16"),
     (prune.identity(nn.GRU(2, 3), "weight_hh_l0"), "reparametrised"),
@@ -159,8 +158,28 @@ def test_unsupported_models_raise_an_error(model, reason):
     assert reason in str(error.value)
 
 
-def test_dropout_in_evaluation_mode_is_supported():
-    assert len(layers.recurrent_layers(nn.GRU(2, 3, num_layers=2, dropout=0.5).eval())) == 2
+class Regularised(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.norm = nn.GRU(2, 3, num_layers=2, dropout=0.5, batch_first=True), nn.BatchNorm1d(3)
+        self.readout = nn.Sequential(nn.Dropout(0.5), nn.Linear(3, 1))
+
+    def forward(self, inputs):
+        return self.readout(self.norm(self.layer(inputs)[0][:, -1]))
+
+
+@pytest.mark.parametrize("chunk", [7, 40])
+def test_a_model_in_training_mode_is_diagnosed_in_evaluation_mode_and_stays_in_its_own(chunk):
+    inputs = torch.randn(40, 6, 2, generator=generator(), dtype=torch.float64)
+    targets, lags = inputs[:, 0, :1], Measurement(lags=(1, 2))
+    torch.manual_seed(0)
+    model = Regularised().double()
+    model.readout.eval()
+    training = window(model, inputs, targets, measurement=lags, batching=Batching(chunk=chunk))
+    assert [part.training for part in (model, model.layer, model.norm, model.readout)] == [True, True, True, False]
+    evaluated = window(model.eval(), inputs, targets, measurement=lags)
+    for name in ("envelope", "signal", "tail_index"):
+        np.testing.assert_allclose(training[name], evaluated[name], rtol=1e-9, atol=1e-12)
 
 
 # Capture

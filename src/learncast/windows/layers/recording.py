@@ -55,7 +55,7 @@ def capture(model: nn.Module, inputs: Tensor, targets: Tensor | None = None, los
     Parameters
     ----------
     model : torch.nn.Module
-        See `learncast.windows.layers.recurrent_layers`. It runs in its current mode.
+        See `learncast.windows.layers.recurrent_layers`. It runs in evaluation mode.
     inputs : tensor
     targets : tensor, optional
     loss : function of (model(inputs), targets), optional
@@ -278,13 +278,17 @@ def _run_layer(module: nn.RNNBase, index: int, sequence: Tensor, start: tuple[Te
 
 @contextmanager
 def restored(model: nn.Module) -> Iterator[None]:
-    """Restore the random state and the buffers (running means) that a forward pass may change."""
+    """Set evaluation mode, in which no sequence depends on others; then restore modes, random state and buffers."""
+    modes = [(part, part.training) for part in model.modules()]
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
     try:
         with torch.random.fork_rng(devices=devices):
+            model.eval()
             yield
     finally:
+        for part, mode in modes:
+            part.training = mode
         with torch.no_grad():
             for buffer, before in buffers:
                 if not torch.equal(buffer, before):

@@ -220,8 +220,6 @@ def _check_module(name: str, module: nn.Module) -> None:
     if isinstance(module, nn.RNNBase):
         require(not module.bidirectional, "run in one direction", "bidirectional=True")
         require(not module.proj_size, "have no output projection", f"proj_size={module.proj_size}")
-        dropout = module.dropout if module.training and module.num_layers > 1 else 0
-        require(not dropout, "have no dropout between layers (call model.eval())", f"dropout={dropout:g}")
 
 
 def _is_leaky(module: nn.Module) -> bool:
