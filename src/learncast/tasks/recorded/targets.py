@@ -57,9 +57,9 @@ class Targets(NamedTuple):
         """Decide the meaning of targets.
 
         Integers, booleans and strings are labels: (trials,) at the end or (trials, steps) at every step, perhaps with
-        a last axis of length 1. A row (1, trials), as MATLAB stores vectors, is (trials,). Integers with several channels, and floats, are numbers; floats (trials,) are one
-        output at the end. Integers that could be counts are refused: those of more than ten values, and those of three
-        or more of which one occurs only once.
+        a last axis of length 1. A row (1, trials), as MATLAB stores vectors, is (trials,). Integers with several
+        channels, and floats, are numbers; floats (trials,) are one output at the end. Integers that could be counts are
+        refused: those of more than ten values, and those of three or more of which one occurs only once.
 
         Parameters
         ----------
