@@ -127,9 +127,10 @@ class Table:
         return f'{title}<div class="scroll"><table>{head}<tbody>\n{rows}\n</tbody></table></div>{notes}'
 
     def head(self, rows: int = MOST_ROWS) -> Table:
-        """Return the first rows, with a note that counts the others."""
+        """Return the first rows and the notes, after one that counts the other rows."""
         left = len(self.rows) - rows
-        return Table(self.title, self.columns, self.rows[:rows], (f"{left} more.",) if left > 0 else ())
+        more = (f"{left} more.",) if left > 0 else ()
+        return Table(self.title, self.columns, self.rows[:rows], (*more, *self.notes))
 
 
 @dataclass(frozen=True)

@@ -146,8 +146,9 @@ def test_a_saving_below_two_percent_is_not_recommended():
 
 
 def test_head_of_a_table_counts_the_remaining_rows():
-    table = Table("many", ("a",), [(str(k),) for k in range(11)])
-    assert table.head(8).notes == ("3 more.",)
+    table = Table("many", ("a",), [(str(k),) for k in range(11)], ["a note"])
+    assert table.head(8).notes == ("3 more.", "a note")
+    assert table.head(11).notes == ("a note",)
     assert len(table.head(8).rows) == 8
     assert facts([("known", "1"), ("unknown", "")]).rows == [("known", "1")]
 

@@ -6,6 +6,7 @@ import _thread
 import contextlib
 import ctypes
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -211,3 +212,19 @@ def one_thread_each() -> Iterator[None]:
         for name in names:
             del os.environ[name]
         os.environ.update(before)
+
+
+@contextmanager
+def without_script(sent: object) -> Iterator[None]:
+    """Let processes started inside the context leave the user's script alone, unless what they are sent needs it.
+
+    A spawned process imports the file of `__main__`, which runs a script without a guard from its beginning.
+    """
+    main = sys.modules["__main__"]
+    before = {key: vars(main)[key] for key in ("__spec__", "__file__") if key in vars(main)}
+    if b"__main__" not in pickle.dumps(sent, protocol=5, buffer_callback=lambda _: None):
+        vars(main).update(dict.fromkeys(before))
+    try:
+        yield
+    finally:
+        vars(main).update(before)

@@ -112,6 +112,8 @@ class Request:
         if not isinstance(meant, Explained | Loss | TrialGoal):
             kinds = "Explained, Loss, DecisionAccuracy or Measured"
             raise InvalidSpec(f"goal must be {kinds}, got {type(meant).__name__}.", field="goal")
+        if isinstance(meant, Explained):
+            meant.check_forecast()
         first, *others = _named_sources(target, candidates, LossFunction.read(training.loss))
         request = cls(model, first, tuple(others), meant, training)
         _ = request.rule  # an optimiser that cannot be used is refused before any work

@@ -301,17 +301,22 @@ class Forecast(StageSequence, Reported, Displayable):
         return Plot.of("forgetting_curves", self.curves(points=80), title="Loss over training")
 
     def __repr__(self) -> str:
-        parts = " -> ".join(f"{s.task.name} ({s.steps.value:.6g})" for s in self.stages)
+        never = [math.isinf(s.steps.value) and s.steps.status.name != "ok" for s in self.stages]
+        counts = [s.steps.count if no else f"{s.steps.value:.6g}" for s, no in zip(self.stages, never, strict=True)]
+        parts = " -> ".join(f"{s.task.name} ({count})" for s, count in zip(self.stages, counts, strict=True))
         within = bracketed_interval(self.steps.interval)
         saved = math.nan if len(self.requested) == 1 else self.saving.value
         saving = "" if math.isnan(saved) else f", saves {saved:.6g}"
         spread = "" if self.batches is None else f" ± {self.steps.spread:.3g}"
         batches = "" if self.batches is None else f" in batches of {self.batch}"
         flow = f"{self.steps.flow:.6g} flow steps" if self.method.has_flow else f"by {self.training.optimizer}"
-        counted = "not counted" if math.isnan(self.steps.descent) else f"{self.steps.descent:.6g}{spread} descent steps"
+        unit = "descent step" if self.steps.descent == 1 else "descent steps"
+        counted = "not counted" if math.isnan(self.steps.descent) else f"{self.steps.descent:.6g}{spread} {unit}"
         taken = f"{counted}{batches}{within}, {flow}"
-        if math.isinf(self.steps.value) and all(stage.goal is None for stage in self.requested):
-            taken = "to convergence"
+        if math.isinf(self.steps.value):
+            taken = "to convergence" if all(stage.goal is None for stage in self.requested) else str(self.steps)
+        elif isinstance(self.goal, Goal) and self.method.nothing_to_learn(self.places[-1], self.goal):
+            taken = "nothing to learn"
         return f"<Forecast {parts}: {taken}{saving}, {self.forecast_class}>" + "".join(
             f"\n{c.line}" for c in self.chosen
         )

@@ -23,7 +23,7 @@ from learncast.planning.plan_numbers import plan_dataset, ranking_table, stop_po
 from learncast.planning.search import DescentSearch, FlowSearch, Route
 from learncast.planning.summary import percent
 from learncast.planning.terms import PoolTerms
-from learncast.procedure.goals import Goal
+from learncast.procedure.goals import Accuracy, Goal
 from learncast.procedure.stage import Stage
 from learncast.results import PROOFS, Provenance, Steps, load_dataset, save_dataset
 from learncast.tasks.task import Task
@@ -168,9 +168,9 @@ class Plan(Priced, Reported, Displayable):
         return self.terms.goal
 
     @property
-    def goal_value(self) -> float:
-        """Number in the goal, such as the accuracy."""
-        return float(getattr(self.goal, "value", math.nan))
+    def goal_text(self) -> str:
+        """Goal of the target in a few words: an accuracy as a percentage."""
+        return percent(self.goal.value) if isinstance(self.goal, Accuracy) else self.goal.text
 
     @property
     def forecast(self) -> Forecast:
@@ -267,7 +267,7 @@ class Plan(Priced, Reported, Displayable):
             others.append((f"train {target} directly", self.follow([last]), False))
             if self.terms.may_finish(first, self.direct_time.accuracy):
                 full = self.follow([Stage(self.method.tasks[first], self.goal), last])
-                others.append((f"{full.tasks[0].name} to {percent(self.goal_value)}, then {target}", full, True))
+                others.append((f"{full.tasks[0].name} to {self.goal_text}, then {target}", full, True))
         helpful = [c for c in self.candidates if c.helps and c.usable and c.route.order != self.route.order]
         for c in helpful[:MOST_ALTERNATIVES]:
             others.append((f"{c.task.name} to {percent(c.accuracy)}, then {target}", c.forecast, False))

@@ -180,7 +180,7 @@ def _alternative(plan: Plan) -> str:
         return ""
     more = f"{full.extra:,.4g}" if plan.terms.priced else steps_text(full.extra)
     only = "" if len(plan.best.stages) == 2 else "only "
-    return f'Training {only}"{first.name}" to {percent(plan.goal_value)} first would cost {more} more.'
+    return f'Training {only}"{first.name}" to {plan.goal_text} first would cost {more} more.'
 
 
 def _sensitivity(plan: Plan) -> str:

@@ -246,7 +246,9 @@ def check_answers(
     shape = tuple(answers.shape)
     if shape != ((*y.shape, *shape[-1:]) if labels else tuple(y.shape)):
         wanted = f"{(*y.shape, 'outputs')}".replace("'", "") if labels else f"{tuple(y.shape)}"
-        raise InvalidSpec(f"The answers to {name!r} must have shape {wanted}, got {shape}.", field="network")
+        raise InvalidSpec(
+            f"The outputs of the network for {name!r} must have shape {wanted}, got {shape}.", field="network"
+        )
     if mixed:
         remedy = "Use batch_first=True or training.TimeFirst(model)."
         raise InvalidSpec(f"The network must not mix trials. {remedy}", field="network")

@@ -19,7 +19,7 @@ from torch import nn
 
 from learncast._core.errors import InvalidSpec, OutOfTime
 from learncast._core.progress import Progress, check_time, note, noticed, seconds_left, silent, time_limit
-from learncast._core.system import held, one_thread_each, serve
+from learncast._core.system import held, one_thread_each, serve, without_script
 from learncast._core.validation import FloatArray, count, one_or_each
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
@@ -395,7 +395,7 @@ def train_all(
     jobs : sequence of TrainingJob
     processes : int, optional
         Number of parallel processes; by default one per processor. With 1, runs take place in this process. With more,
-        sources and networks must be picklable.
+        sources and networks must be picklable; a script that defines them itself needs ``if __name__ == "__main__":``.
     progress : callable
         Called with the share of jobs done.
 
@@ -464,7 +464,7 @@ def train_in_time(
     context = multiprocessing.get_context("spawn")
     with one_thread_each(), ProcessPoolExecutor(workers, mp_context=context, initializer=serve) as pool:
         try:
-            with held():  # until they serve
+            with held(), without_script(jobs):  # until they serve
                 waiting = [pool.submit(_run_until, job, end) for job in jobs]
             for k, _ in enumerate(as_completed(waiting)):
                 progress((k + 1) / len(jobs))

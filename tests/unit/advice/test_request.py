@@ -165,6 +165,7 @@ REFUSED = {
     "labels": (lambda: advised(lambda n, rng: (choice(n, rng)[0], 7 + choice(n, rng)[1])), "labels"),
     "loss for a goal": (lambda: advised(goal=nn.CrossEntropyLoss()), "goal"),
     "layout": (lambda: advised(model=Turned()), "network"),
+    "a goal that is only approached": (lambda: advised(goal=1.0), "goal"),
     "no training": (lambda: lc.advise(small(), choice, [EASY], 0.1, goal=GOAL), "training"),
 }
 

@@ -288,3 +288,12 @@ def test_without_gain_the_best_stop_is_none():
         assert best == pytest.approx(float(band_time(0.01, 1.0, 1.0, 0.01)), rel=CLOSE)
     stop, best = best_stop(np.full(1, -0.01), same, same, 0.01)  # a balanced mode never changes its sign
     assert (stop, best) == (0.0, np.inf)
+
+
+def test_a_goal_is_named_in_its_own_unit(target):
+    network = LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    stronger = target.varied(target_strength=1.5).renamed("stronger")
+    for goal, words in ((0.99, "99%"), (lc.Explained(0.95), lc.Explained(0.95).text), (lc.Loss(9.0), "loss 9")):
+        found = plan(target, [stronger], network, learning_rate=RATE, terms=lc.Terms(goal))
+        assert found.goal_text == words
+        assert [a.name for a in found.alternatives if a.in_full and words in a.name]

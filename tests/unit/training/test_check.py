@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -69,3 +71,19 @@ def test_the_check_on_all_trials_detects_an_error_of_five_per_cent():
     runs = check.curricula[0].runs
     verdicts = [CheckedCurriculum("one", f, runs, None, full_batch=True).verdict(None, 0.01) for f in (forecast, wrong)]
     assert verdicts == ["agrees", "differs"]
+
+
+SCRIPT = """
+print("begins")
+import learncast as lc
+task = lc.tasks.integration(steps=10)
+network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+print(len(lc.check(lc.forecast(task, network, learning_rate=0.01), seeds=2, processes=2).curricula))
+"""
+
+
+@pytest.mark.slow
+def test_a_script_without_a_guard_runs_once(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
+    done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["begins", "1"])

@@ -122,8 +122,13 @@ def from_file(
     if not named and "input_covariance" in arrays and "cross_covariance" in arrays:
         statistics = arrays["input_covariance"], arrays["cross_covariance"], arrays.get("target_covariance")
         return Task(*statistics, name=options["name"])
-    wanted = "arrays inputs and targets, named by these keys, or input_covariance and cross_covariance"
-    raise InvalidSpec(f"{path} must have {wanted}, got {listed(sorted(arrays))}.", field="inputs")
+    if path.suffix.lower() == ".npy":
+        raise InvalidSpec(
+            f"{path} holds inputs only. Name the file of their targets: targets='FILE.npy'.", field="targets"
+        )
+    wanted = "arrays inputs and targets, or input_covariance and cross_covariance"
+    remedy = "Name other arrays with the keys inputs and targets."
+    raise InvalidSpec(f"{path} must have {wanted}, got {listed(sorted(arrays))}. {remedy}", field="inputs")
 
 
 def trial_groups(path: Path, name: str, *, trial: str = "trial", most_bytes: int | None = None) -> list[object]:
@@ -235,8 +240,11 @@ def from_data(
     if isinstance(data, str | os.PathLike):
         return from_file(data, **options)
     if hasattr(data, "data_vars"):
-        names = {key: str(options.pop(key, key)) for key in ("inputs", "targets")}
-        return from_trials(*(data[name] for name in names.values()), **options)  # type: ignore[index]
+        names, known = [str(options.pop(key, key)) for key in ("inputs", "targets")], _names(data)
+        if not set(names) <= known:
+            got = f"{listed(sorted(known))}. Name them with inputs= and targets="
+            raise InvalidSpec(f"data must have the variables {' and '.join(names)}, got {got}.", field="data")
+        return from_trials(*(data[name] for name in names), **options)  # type: ignore[index]
     if hasattr(data, "columns"):
         return from_table(data, **options)
     if _is_loader(data):

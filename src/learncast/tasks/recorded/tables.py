@@ -67,8 +67,8 @@ def from_table(
         "target".
     labels : str or bool, optional
         Column of class labels (integers or strings), which become one-hot targets, instead of `targets`; the column
-        "labels" by default if there are no target columns. A single target column of integers is read as by
-        `Task.from_samples`: `labels=True` if they are classes, `labels=False` if they are numbers.
+        "labels" by default if there are no target columns. A single target column of integers or words is read as
+        by `Task.from_samples`: `labels=True` if they are classes, `labels=False` if they are numbers.
     classes
         See `Task.from_samples`.
     mask : str, optional
@@ -135,8 +135,8 @@ def from_table(
     counts = None if mask is None else read.numbers([mask], every)[:, :, 0]
     live = every if counts is None else counts != 0
     gaps = fill is not None
-    integers = labels is None and len(y_names) == 1 and read.has_integers(y_names[0])
-    y = read.labels(y_names[0], live) if labels or integers else read.numbers(y_names, live, gaps)
+    undecided = labels is None and len(y_names) == 1 and read.may_be_labels(y_names[0])
+    y = read.labels(y_names[0], live) if labels or undecided else read.numbers(y_names, live, gaps)
     default = Path(source).stem if isinstance(table, str | os.PathLike) else "recorded"
     return Task.from_samples(
         rows.numbers(x_names, np.broadcast_to(live if at == "end" else True, rows.size), gaps),
@@ -146,7 +146,7 @@ def from_table(
         scale=scale,
         mask=counts[:, 0] if at == "end" and counts is not None else counts,
         lengths=rows.lengths,
-        labels=None if integers else bool(labels),
+        labels=None if undecided else bool(labels),
         classes=classes,
         fill=fill,
         bias=bias,
@@ -271,7 +271,9 @@ def _check_columns(frame: Any, names: list[str], source: str) -> None:
     known = [str(column) for column in frame.columns]
     for column in names:
         if known.count(column) != 1:
-            raise InvalidSpec(f"{source} must have one column {column!r}, got columns {listed(known)}.", field=column)
+            remedy = f" Name another with {column}=." if column in ("trial", "step", "channel", "value") else ""
+            got = f"{listed(known)}.{remedy}"
+            raise InvalidSpec(f"{source} must have one column {column!r}, got columns {got}", field=column)
         if names.count(column) > 1:
             raise InvalidSpec(f"{source}: column {column!r} must be named for one purpose only.", field=column)
     if len(frame) == 0:
@@ -368,10 +370,11 @@ class _TrialRows:
         values[tuple(part[used] for part in self.place)] = numbers if integers else [*map(str, given)]
         return values if integers else values.astype(str)
 
-    def has_integers(self, column: str) -> bool:
-        """Whether a column is stored as integers, or as text without a decimal point."""
+    def may_be_labels(self, column: str) -> bool:
+        """Whether a column holds integers, as numbers or as text, or words only."""
         cells = self.frame[column]
-        return cells.dtype.kind in "iub" or all(isinstance(cell, str) and cell.strip("+- ").isdigit() for cell in cells)
+        digits = (isinstance(cell, str) and cell.strip("+- ").isdigit() for cell in cells)
+        return cells.dtype.kind in "iub" or all(digits) or all(map(_is_word, cells.dropna()))
 
     def _check_cells(self, column: str, bad: Mask) -> None:
         if bad.any():
@@ -379,10 +382,8 @@ class _TrialRows:
             place, value = self.place[0][k], self.frame[column].iloc[k]
             trial = self.names[place] if 0 <= place < len(self.names) else None
             got = f"{brief(value)} in row {self.rows[k] + 1}, trial {brief(trial)}"
-            is_word = isinstance(value, str) and bool(value.strip()) and np.isnan(_float(value))
-            wanted = "must be a number" if is_word else "must not be missing or infinite"
-            hint = f" If {column!r} holds classes, name it with labels= instead of targets=." if is_word else ""
-            raise InvalidSpec(f"{self.source}: {column!r} {wanted}, got {got}.{hint}", field=column)
+            wanted = "must be a number" if _is_word(value) else "must not be missing or infinite"
+            raise InvalidSpec(f"{self.source}: {column!r} {wanted}, got {got}.", field=column)
 
 
 def _as_steps(times: FloatArray, step: str, source: str) -> FloatArray:
@@ -400,6 +401,10 @@ def _as_steps(times: FloatArray, step: str, source: str) -> FloatArray:
 def _floats(column: Any) -> FloatArray:
     """A column as numbers, with nan for other cells."""
     return np.array([_float(value) for value in column.tolist()], dtype=float)
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and np.isnan(_float(value))
 
 
 def _float(value: Any) -> float:

@@ -57,9 +57,9 @@ class Targets(NamedTuple):
         """Decide the meaning of targets.
 
         Integers, booleans and strings are labels: (trials,) at the end or (trials, steps) at every step, perhaps with
-        a last axis of length 1. Integers with several channels, and floats, are numbers; floats (trials,) are one
-        output at the end. Integers that could be counts are refused: those of more than ten values, and those of three
-        or more of which one occurs only once.
+        a last axis of length 1. A row (1, trials), as MATLAB stores vectors, is (trials,). Integers with several
+        channels, and floats, are numbers; floats (trials,) are one output at the end. Integers that could be counts are
+        refused: those of more than ten values, and those of three or more of which one occurs only once.
 
         Parameters
         ----------
@@ -74,6 +74,8 @@ class Targets(NamedTuple):
         where : str
             Place of the targets, for messages.
         """
+        if tuple(values.shape) == (1, size[0]) and size[0] > 1:  # a row vector of MATLAB
+            values = values.reshape(-1)
         shape, kind = tuple(values.shape), "f" if hasattr(values, "detach") else values.dtype.kind
         at_steps = shape[:2] == size and size[1] > 1
         single = all(length == 1 for length in shape[2 if at_steps else 1 :])
@@ -254,7 +256,7 @@ def class_numbers(labels: Any, where: str = "") -> NDArray[np.int64]:
     """Return labels that number the outputs of a network; to which output a string belongs is unknown."""
     if labels.dtype.kind in "US":
         got = f"{str(labels.flat[0])!r}. Number them with numpy.unique(words, return_inverse=True)[1]"
-        raise InvalidSpec(f"labels{where} must be integers, got {got}.", field="labels")
+        raise InvalidSpec(f"targets{where} must be integers, got {got}.", field="targets")
     wrong = ~(labels < MOST_CLASSES) | (labels != np.round(labels))  # NaN is wrong too
     if wrong.any():
         value = brief(labels[wrong][0])

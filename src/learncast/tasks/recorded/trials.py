@@ -161,9 +161,16 @@ class RecordedTrials:
 def _checked(x: Any, y: Any, labels: bool | None) -> tuple[Any, Targets]:
     if x.ndim != 3:
         raise InvalidSpec(f"inputs must be (trials, steps, inputs), got shape {tuple(x.shape)}.", field="inputs")
-    if y.ndim == 0 or len(x) != len(y):
-        raise InvalidSpec(f"targets must have the {len(x)} trials of inputs, got shape {y.shape}.", field="targets")
-    return x, Targets.of(y, tuple(x.shape[:2]), labels)
+    shape = tuple(y.shape)
+    read = Targets.of(y, tuple(x.shape[:2]), labels) if shape else None
+    if read is None or len(x) != len(read.values):
+        order = (
+            " If inputs are in another order, name it: axes='time trial channel'." if {*shape[:1]} & {*x.shape} else ""
+        )
+        raise InvalidSpec(
+            f"targets must have the {len(x)} trials of inputs, got shape {shape}.{order}", field="targets"
+        )
+    return x, read
 
 
 def padded(inputs: Any, targets: Any, lengths: object, labels: bool | None) -> tuple[Any, Any, Any, bool | None]:

@@ -218,6 +218,30 @@ def test_words_are_labels_of_trials_unless_they_name_columns():
     assert_same(lc.tasks.from_data(frame, Y), lc.Task.from_samples(X[:, :1], Y))
 
 
+def test_a_target_column_of_words_is_read_as_classes():
+    rows = [(k, step, *X[k, step], ("left", "right")[k % 2]) for k in range(30) for step in range(6)]
+    frame = pd.DataFrame(rows, columns=["trial", "step", *"abcd", "choice"])
+    task = lc.tasks.from_data(frame, inputs=list("abcd"), targets="choice")
+    assert_same(task, lc.Task.from_samples(X, np.arange(30) % 2))
+    assert task.recording.classes == ("left", "right")
+    for wrong in ({"targets": "choice", "labels": False}, {"targets": "a", "inputs": ["choice"]}):
+        with pytest.raises(lc.InvalidSpec) as caught:
+            lc.tasks.from_data(frame, **{"inputs": list("abcd"), **wrong})
+        assert caught.value.field == "choice"
+    with pytest.raises(lc.InvalidSpec) as caught:
+        lc.tasks.from_data(frame.assign(choice=frame.choice.where(frame.trial > 3, "2")), inputs="a", targets="choice")
+    assert caught.value.field == "choice"
+
+
+def test_a_data_set_names_the_variables_that_it_has():
+    data = xr.Dataset({"rates": (("trial", "time", "neuron"), X), "reach": (("trial", "output"), Y)})
+    assert_same(lc.tasks.from_data(data, inputs="rates", targets="reach"), lc.Task.from_samples(X, Y))
+    for names in ({}, {"inputs": "rate", "targets": "reach"}):
+        with pytest.raises(lc.InvalidSpec) as caught:
+            lc.tasks.from_data(data, **names)
+        assert caught.value.field == "data"
+
+
 def test_trials_are_averaged_over_longer_steps_when_asked(tmp_path):
     every = RNG.normal(size=(30, 6, 2))
     pairs, targets = X.reshape(30, 3, 2, 4).mean(axis=2), every.reshape(30, 3, 2, 2).mean(axis=2)

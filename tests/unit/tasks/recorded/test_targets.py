@@ -56,6 +56,15 @@ def test_labels_of_every_type_and_shape_are_classes(form, at_steps):
     same(task, lc.Task.from_samples(X, np.eye(3)[labels]))
 
 
+def test_a_row_vector_holds_one_target_for_every_trial():
+    same(lc.Task.from_samples(X, LABELS[None]), lc.Task.from_samples(X, LABELS))
+    numbers = LABELS + 0.5
+    same(lc.Task.from_samples(X, numbers[None]), lc.Task.from_samples(X, numbers))
+    with pytest.raises(lc.InvalidSpec) as caught:
+        lc.Task.from_samples(X, numbers[None, 1:])
+    assert caught.value.field == "targets"
+
+
 def test_booleans_and_categories_are_classes():
     same(lc.Task.from_samples(X, LABELS > 0), lc.Task.from_samples(X, np.eye(2)[(LABELS > 0).astype(int)]))
     for column in (pd.Series(LABELS), pd.Series(np.array(["a", "b", "c"])[LABELS]).astype("category")):
