@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -99,6 +100,10 @@ class MapLearner(ABC):
         """States of rows after each of these increasing numbers of steps on their statistics."""
         return self.follow(repeat(moments), states, stops)
 
+    def most_fall(self, moments: Moments, state: FloatArray) -> float:
+        """Most that the loss can still fall from a state; infinite if it may rise or its least value is unknown."""
+        return math.inf
+
 
 def in_parts(
     advance: Callable[[FloatArray, Sequence[int]], list[FloatArray]], states: FloatArray, stops: Sequence[int]
@@ -174,6 +179,13 @@ class PooledLearner(MapLearner):
 
         begin = np.concatenate([small.reshape(*first.shape[:-1], size), rest], axis=-1)
         return [lifted(end) for end in own.advance(begin, stops, self.learning_rate)]
+
+    def most_fall(self, moments: Moments, state: FloatArray) -> float:
+        power, cross = moments
+        descent = replace(self._nothing, power=power, cross=cross)
+        if not descent.falls(state[None], self.learning_rate):
+            return math.inf
+        return max(float(descent.excess(state[None])[0]), 0.0)
 
 
 class LagLearner(MapLearner):
