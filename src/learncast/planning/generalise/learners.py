@@ -34,6 +34,8 @@ from learncast.theory.responses.response import active_units, check_network, lin
 STATE_MEMORY = 2**26
 #: Number of inputs from which the span of the trials is sought, and share of the largest power below which it ends.
 MANY, SILENT_POWER = 128, 1e-14
+#: Learning rate x curvature below which descent settles at an optimum.
+STABLE = 2.0
 #: Numbers of coefficients of the response of a tanh unit, and largest size of the last ones; responses are up to 1.
 COEFFICIENTS, TAIL = [round(24 * 2 ** (k / 2)) for k in range(12)], 1e-11
 #: Multiple of this size that other trials may have.
@@ -101,7 +103,7 @@ class MapLearner(ABC):
         return self.follow(repeat(moments), states, stops)
 
     def most_fall(self, moments: Moments, state: FloatArray) -> float:
-        """Most that the loss can still fall from a state; infinite if it may rise or its least value is unknown."""
+        """Most that the loss can still fall from a state; infinite if the state is unstable or the least is unknown."""
         return math.inf
 
 
@@ -183,7 +185,7 @@ class PooledLearner(MapLearner):
     def most_fall(self, moments: Moments, state: FloatArray) -> float:
         power, cross = moments
         descent = replace(self._nothing, power=power, cross=cross)
-        if not descent.falls(state[None], self.learning_rate):
+        if not self.learning_rate * descent.sharpness(state[None]) < STABLE:
             return math.inf
         return max(float(descent.excess(state[None])[0]), 0.0)
 
