@@ -174,12 +174,12 @@ def _horizon(samples: Samples, test: bool) -> int:
         fall, start, done = train[0] - train, found.first[-1], stops[-1]
         # The fall at the last stop is at least that until now, and at most that with what is left.
         left = samples.learner.most_fall(moments, start)
-        places = [np.flatnonzero(fall >= 0.99 * end)[:1] for end in (fall[-1], fall[-1] + left)]
-        if fall[-1] > 0 and np.array_equal(*places):
+        learned, surely = (np.flatnonzero(fall >= 0.99 * end)[:1] for end in (fall[-1], fall[-1] + left))
+        if fall[-1] > 0 and np.array_equal(learned, surely):
             break
     if not np.isfinite(train).all() or fall[-1] <= 0:
         return min(most, 1000)
-    return min(most, HORIZON * max(int(grid[places[0][0]]), 1))
+    return min(most, HORIZON * max(int(grid[learned[0]]), 1))
 
 
 def _with_test(task: Task, test: Task, learner: MapLearner, training: Training) -> Samples:
