@@ -70,6 +70,19 @@ class Correlations(NamedTuple):
         basis, sizes, _ = np.linalg.svd(vectors)
         return self.inverse[..., :, None] * basis * (sizes > 0.5)[..., None, :]
 
+    def best_map(self, cross: FloatArray) -> FloatArray:
+        """Best linear map of least norm, M* = R S^+."""
+        root = self.root
+        M = np.asarray(cross @ root @ np.swapaxes(root, -1, -2))
+        if self.inverse.ndim == 1 and 2 * self.rank < len(self.inverse):  # few trials of many channels: much faster
+            size = np.divide(1.0, self.inverse, out=np.zeros_like(self.inverse), where=self.inverse > 0)
+            span = np.linalg.qr(size[:, None] * self.vectors[:, self.live])[0]
+            return np.asarray(M @ span @ span.T)
+        if not self.live.all():  # zero along directions without variation
+            silent = self.silent
+            M -= M @ silent @ np.linalg.pinv(silent)
+        return M
+
 
 def best_map(power: FloatArray, cross: FloatArray) -> FloatArray:
     """Compute M* = R S^+, the best linear map of least norm.
@@ -93,14 +106,4 @@ def best_map(power: FloatArray, cross: FloatArray) -> FloatArray:
     >>> best_map(np.diag([4.0, 1.0]), np.array([[2.0, 1.0]])).round(12)
     array([[0.5, 1. ]])
     """
-    correlations = Correlations.of(power)
-    root = correlations.root
-    M = np.asarray(cross @ root @ np.swapaxes(root, -1, -2))
-    if power.ndim == 2 and 2 * correlations.rank < len(power):  # few trials of many channels: much faster
-        size = np.divide(1.0, correlations.inverse, out=np.zeros(len(power)), where=correlations.inverse > 0)
-        span = np.linalg.qr(size[:, None] * correlations.vectors[:, correlations.live])[0]
-        return np.asarray(M @ span @ span.T)
-    if not correlations.live.all():  # zero along directions without variation
-        silent = correlations.silent
-        M -= M @ silent @ np.linalg.pinv(silent)
-    return M
+    return Correlations.of(power).best_map(cross)

@@ -129,7 +129,7 @@ def test_folds_of_many_channels_descend_in_the_span_of_the_trials(kind, monkeypa
     power, cross = (np.stack([one[k].T @ z[k] / k.sum() for k in kept]) for one in (z, y))
     assert learners.span_of(power).shape == (N, P)
     stops = [0, 5, 300]
-    ends = learner.advance((power, cross), np.repeat(learner.start[None], 3, axis=0), stops)
+    ends = learner.advancing((power, cross))(np.repeat(learner.start[None], 3, axis=0), stops)
     for row, chosen in enumerate(kept):
         layers = list(network.layer_weights)
         for step in range(301):

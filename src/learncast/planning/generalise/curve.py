@@ -206,9 +206,12 @@ class FoldCurve:
 
     def _row(self, *left: int) -> FloatArray:
         """Losses (folds, stops) of the row without some folds."""
-        kept = ~np.isin(np.arange(self.number), left)
-        index = next(r for r, row in enumerate(self.found.rows) if np.array_equal(row, kept))
-        return self.found.losses[index]
+        return self.found.losses[self._places[frozenset(left)]]
+
+    @cached_property
+    def _places(self) -> dict[frozenset[int], int]:
+        """Place of each row, by the folds that it leaves out."""
+        return {frozenset(np.flatnonzero(~row).tolist()): r for r, row in enumerate(self.found.rows)}
 
     @cached_property
     def curve(self) -> FloatArray:

@@ -15,7 +15,14 @@ from numpy.typing import ArrayLike
 from learncast._core.errors import InvalidSpec, check_keywords, hinted
 from learncast._core.validation import FloatArray, count
 from learncast.networks import Network
-from learncast.planning.generalise.curve import HeldOutProblem, held_out_curve, outer_rows, rows_of, stop_grid
+from learncast.planning.generalise.curve import (
+    PER_DECADE,
+    HeldOutProblem,
+    held_out_curve,
+    outer_rows,
+    rows_of,
+    stop_grid,
+)
 from learncast.planning.generalise.folds import Folds
 from learncast.planning.generalise.learners import MapLearner, learner_for, recorded_trials
 from learncast.planning.generalise.result import Generalisation, class_numbers, notes, result_of
@@ -160,13 +167,20 @@ def _horizon(samples: Samples, test: bool) -> int:
     most = samples.learner.most_steps
     if samples.training.batch is not None:
         samples = replace(samples, training=samples.training.with_(batch=None))  # type: ignore[type-var]
-    stops, kept = stop_grid(most), np.arange(samples.number) < samples.number - test
-    losses = learn(samples, [kept], stops).losses[0][kept]
-    train = np.average(losses, axis=0, weights=samples.weights[kept])
-    fall = train[0] - train
+    grid, kept = np.array(stop_grid(most)), np.arange(samples.number) < samples.number - test
+    moments, start, train, done = samples.moments(kept), samples.learner.start, np.zeros(0), 0
+    for stops in np.split(grid, range(2 * PER_DECADE, len(grid), PER_DECADE // 3)):
+        found = learn(samples, [kept], (stops - done).tolist(), starts=[start])
+        train = np.append(train, np.average(found.losses[0][kept], axis=0, weights=samples.weights[kept]))
+        fall, start, done = train[0] - train, found.first[-1], stops[-1]
+        # The fall at the last stop is at least that until now, and at most that with what is left.
+        left = samples.learner.most_fall(moments, start)
+        learned, surely = (np.flatnonzero(fall >= 0.99 * end)[:1] for end in (fall[-1], fall[-1] + left))
+        if fall[-1] > 0 and np.array_equal(learned, surely):
+            break
     if not np.isfinite(train).all() or fall[-1] <= 0:
         return min(most, 1000)
-    return min(most, HORIZON * max(stops[int(np.argmax(fall >= 0.99 * fall[-1]))], 1))
+    return min(most, HORIZON * max(int(grid[learned[0]]), 1))
 
 
 def _with_test(task: Task, test: Task, learner: MapLearner, training: Training) -> Samples:

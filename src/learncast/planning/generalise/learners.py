@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
 from typing import TypeVar
 
@@ -33,6 +35,8 @@ from learncast.theory.responses.response import active_units, check_network, lin
 STATE_MEMORY = 2**26
 #: Number of inputs from which the span of the trials is sought, and share of the largest power below which it ends.
 MANY, SILENT_POWER = 128, 1e-14
+#: Learning rate x curvature below which descent settles at an optimum.
+STABLE = 2.0
 #: Numbers of coefficients of the response of a tanh unit, and largest size of the last ones; responses are up to 1.
 COEFFICIENTS, TAIL = [round(24 * 2 ** (k / 2)) for k in range(12)], 1e-11
 #: Multiple of this size that other trials may have.
@@ -43,6 +47,8 @@ WIDER = 1.7
 Result = TypeVar("Result")
 #: S and R of every row.
 Moments = tuple[FloatArray, FloatArray]
+#: States of rows after each of several increasing numbers of steps.
+Advance = Callable[[FloatArray, Sequence[int]], list[FloatArray]]
 
 
 class MapLearner(ABC):
@@ -95,14 +101,16 @@ class MapLearner(ABC):
                 done = stop
         return results
 
-    def advance(self, moments: Moments, states: FloatArray, stops: Sequence[int]) -> list[FloatArray]:
-        """States of rows after each of these increasing numbers of steps on their statistics."""
-        return self.follow(repeat(moments), states, stops)
+    def advancing(self, moments: Moments) -> Advance:
+        """A function that returns the states of rows after increasing numbers of steps on their statistics."""
+        return partial(self.follow, repeat(moments))
+
+    def most_fall(self, moments: Moments, state: FloatArray) -> float:
+        """Most that the loss can still fall from a state; infinite if the state is unstable or the least is unknown."""
+        return math.inf
 
 
-def in_parts(
-    advance: Callable[[FloatArray, Sequence[int]], list[FloatArray]], states: FloatArray, stops: Sequence[int]
-) -> Iterator[tuple[slice, FloatArray]]:
+def in_parts(advance: Advance, states: FloatArray, stops: Sequence[int]) -> Iterator[tuple[slice, FloatArray]]:
     """Yield the states after increasing numbers of steps, (stops, rows, ...), some stops at a time."""
     size = max(1, int(STATE_MEMORY // max(states.nbytes, 1)))
     for first in range(0, len(stops), size):
@@ -156,24 +164,37 @@ class PooledLearner(MapLearner):
     def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
         return states + self.learning_rate * self._nothing.pull(states, power, cross)
 
-    def advance(self, moments: Moments, states: FloatArray, stops: Sequence[int]) -> list[FloatArray]:
+    def advancing(self, moments: Moments) -> Advance:
         power, cross = moments
         basis = span_of(power) if power.shape[-1] >= MANY else None
         if basis is None:
-            return replace(self._nothing, power=power, cross=cross).advance(states, stops, self.learning_rate)
+            descent = replace(self._nothing, power=power, cross=cross)
+            return lambda states, stops: descent.advance(states, stops, self.learning_rate)
         (width, inputs), *others = self._nothing.shapes
-        first, rest = np.split(states, [width * inputs], axis=-1)
-        layer = first.reshape(*first.shape[:-1], width, inputs)
-        small, size = layer @ basis, width * basis.shape[1]
-        constant = layer - small @ basis.T  # descent never changes it
+        size = width * basis.shape[1]
         own = PooledDescent(basis.T @ power @ basis, cross @ basis, self.units, ((width, basis.shape[1]), *others))
 
-        def lifted(end: FloatArray) -> FloatArray:
-            moved = end[..., :size].reshape(small.shape) @ basis.T + constant
-            return np.concatenate([moved.reshape(first.shape), end[..., size:]], axis=-1)
+        def advance(states: FloatArray, stops: Sequence[int]) -> list[FloatArray]:
+            first, rest = np.split(states, [width * inputs], axis=-1)
+            layer = first.reshape(*first.shape[:-1], width, inputs)
+            small = layer @ basis
+            constant = layer - small @ basis.T  # descent never changes it
 
-        begin = np.concatenate([small.reshape(*first.shape[:-1], size), rest], axis=-1)
-        return [lifted(end) for end in own.advance(begin, stops, self.learning_rate)]
+            def lifted(end: FloatArray) -> FloatArray:
+                moved = end[..., :size].reshape(small.shape) @ basis.T + constant
+                return np.concatenate([moved.reshape(first.shape), end[..., size:]], axis=-1)
+
+            begin = np.concatenate([small.reshape(*first.shape[:-1], size), rest], axis=-1)
+            return [lifted(end) for end in own.advance(begin, stops, self.learning_rate)]
+
+        return advance
+
+    def most_fall(self, moments: Moments, state: FloatArray) -> float:
+        power, cross = moments
+        descent = replace(self._nothing, power=power, cross=cross)
+        if not self.learning_rate * descent.sharpness(state[None]) < STABLE:
+            return math.inf
+        return max(float(descent.excess(state[None])[0]), 0.0)
 
 
 class LagLearner(MapLearner):

@@ -360,7 +360,7 @@ def _paths(
     training = trials.training
     if training.batch is None or training.batch >= len(trials.folds):
         power, cross = (np.stack(part) for part in zip(*map(trials.moments, rows), strict=True))
-        for part, after in in_parts(partial(trials.learner.advance, (power, cross)), states, stops):
+        for part, after in in_parts(trials.learner.advancing((power, cross)), states, stops):
             yield part, after[:, :, None]
         return
     if not isinstance(trials, Trials):

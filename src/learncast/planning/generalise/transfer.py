@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -153,7 +153,7 @@ def source_path(problem: HeldOutProblem, source: Task, rows: list[Kept], stops: 
 
     def path(own: MapLearner) -> FloatArray:
         power, cross = (np.stack(part) for part in zip(*map(samples.read_by(own).moments, kept), strict=True))
-        return np.concatenate([after for _, after in in_parts(partial(own.advance, (power, cross)), start, stops)])
+        return np.concatenate([after for _, after in in_parts(own.advancing((power, cross)), start, stops)])
 
     return within_reach(learner, path)
 

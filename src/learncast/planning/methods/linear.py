@@ -357,13 +357,14 @@ class PooledMethod(LinearMethod):
         some = np.flatnonzero(limits >= 0)  # the others are below the least loss
         if len(some):
             rows, rate = descent.rows(some), self.learning_rate
-            counted = min(most, rows.most_counted(states[some], rate, MOST_RESAMPLE_MOVES))
-            steps[some], ends[some] = rows.steps_to(states[some], limits[some], rate, counted, precise=False)
+            begin = states[some]
+            counted = min(most, rows.most_counted(begin, rate, MOST_RESAMPLE_MOVES))
+            steps[some], ends[some] = rows.steps_to(begin, limits[some], rate, counted, precise=False)
             left = np.flatnonzero(np.isnan(steps))
             if counted < most and 0 < len(left) <= FEW_LEFT * len(states):
-                last = descent.rows(left)
-                more = min(most - counted, last.most_counted(ends[left], rate))
-                steps[left], ends[left] = last.steps_to(ends[left], limits[left], rate, more, precise=False)
+                last, begin = descent.rows(left), ends[left]
+                more = min(most - counted, last.most_counted(begin, rate))
+                steps[left], ends[left] = last.steps_to(begin, limits[left], rate, more, precise=False)
                 steps[left] += counted
                 counted += more
             if counted == most or 2 * len(left) < len(states):  # the others are late; otherwise they are unknown

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import scipy
@@ -15,10 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from learncast._core.validation import FloatArray
 from learncast.networks.two_layer import product
-from learncast.tasks.best_map import Correlations, best_map
+from learncast.tasks.best_map import Correlations
 from learncast.theory.dynamics.steps.strides import MOST_MOVES, UNLEARNED, Descents, Rows
 
 __all__ = ["PooledDescent"]
+
+Array = TypeVar("Array", FloatArray, Rows)
+Made = TypeVar("Made")
 
 #: Relative size of the weights below which a hidden direction is round-off.
 RANK = 1e-13
@@ -164,12 +167,16 @@ class PooledDescent:
     @cached_property
     def best(self) -> FloatArray:
         """Best linear map M* = R S^+ of any rank."""
-        return best_map(self.power, self.cross)
+        return self._correlations.best_map(self.cross)
+
+    @cached_property
+    def _correlations(self) -> Correlations:
+        return Correlations.of(self.power)
 
     @cached_property
     def _principal(self) -> tuple[FloatArray, FloatArray]:
         """Left singular vectors and singular values of M* S^1/2: what each rank adds to the best map."""
-        left, values, _ = np.linalg.svd(self.cross @ Correlations.of(self.power).root, full_matrices=False)
+        left, values, _ = np.linalg.svd(self.cross @ self._correlations.root, full_matrices=False)
         return left, values
 
     @cached_property
@@ -330,9 +337,15 @@ class PooledDescent:
 
     def _towards(self, goal: FloatArray, states: FloatArray, learning_rate: float) -> Descents:
         # Thousands of steps use the same rows: keep their statistics.
-        statistics = _of_last(lambda rows: (self._of(self.power, rows), self._of(self.cross, rows)))
         limits = np.broadcast_to(goal + self.bottleneck_loss, len(states))
-        aims = _of_last(lambda rows: (self._of(self.best, rows), self._of(self.power, rows), limits[rows]))
+
+        @_of_last
+        def statistics(rows: Rows) -> tuple[FloatArray, FloatArray]:
+            return self._of(self.power, rows), self._of(self.cross, rows)
+
+        @_of_last
+        def aims(rows: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
+            return self._of(self.best, rows), self._of(self.power, rows), limits[rows]
 
         def slope(states: FloatArray, rows: Rows) -> FloatArray:
             return self.pull(states, *statistics(rows))
@@ -341,19 +354,26 @@ class PooledDescent:
             best, power, limit = aims(rows)
             return np.asarray(_above(self.maps(states), best, power) <= limit)
 
+        curvatures, growth = self._pace(states)
+        curvature = max(self.curvature, float(curvatures.max(initial=0.0)))
+        return Descents(slope, arrived, curvature, growth, learning_rate, size=self.size, curvatures=curvatures)
+
+    @cached_property
+    def _pace(self) -> Callable[[FloatArray], tuple[FloatArray, float]]:
+        """Curvature of each row and growth rate of descent from states; those of the last states are remembered."""
+        return _of_last(self._pace_from)
+
+    def _pace_from(self, states: FloatArray) -> tuple[FloatArray, float]:
         sharpnesses = self.sharpnesses(states)
-        sharp = float(sharpnesses.max(initial=0.0))
         # If the initial loss far exceeds the baseline, unlearning sets the pace instead of growth.
         with np.errstate(invalid="ignore"):
             unlearns = (self.excess(states) > UNLEARNED * self.baseline_loss).any()
-        growth = max(self.growth, sharp) if unlearns else self.growth
+        growth = max(self.growth, float(sharpnesses.max(initial=0.0))) if unlearns else self.growth
         if self.depth > 2:  # two layers grow at the rate that the others pass on, at the start or at the optimum
             sizes = np.sort([np.linalg.norm(w, 2, axis=(-2, -1)) for w in self.layers(states)], axis=0)
             passed = max(self.size ** (self.depth - 2), float(np.prod(sizes[2:], axis=0).max()))
             growth *= max((self.depth - 1) * passed, 1.0)
-        curvatures = np.maximum(self.curvatures, sharpnesses)
-        curvature = max(self.curvature, sharp)
-        return Descents(slope, arrived, curvature, growth, learning_rate, size=self.size, curvatures=curvatures)
+        return np.maximum(self.curvatures, sharpnesses), growth
 
 
 def _above(maps: FloatArray, best: FloatArray, power: FloatArray) -> FloatArray:
@@ -367,13 +387,13 @@ def _multiply(left: FloatArray, right: FloatArray, out: FloatArray | None = None
     return np.multiply(left, right, out=out) if left.shape[-1] == 1 else np.matmul(left, right, out=out)
 
 
-def _of_last(made: Callable[[Rows], tuple[FloatArray, ...]]) -> Callable[[Rows], tuple[FloatArray, ...]]:
-    """Remember what was made of the last rows."""
+def _of_last(made: Callable[[Array], Made]) -> Callable[[Array], Made]:
+    """Remember what was made of the last array."""
     last: list[Any] = [None, None]
 
-    def of(rows: Rows) -> tuple[FloatArray, ...]:
-        if last[0] is not rows:
-            last[:] = rows, made(rows)
-        return last[1]
+    def of(array: Array) -> Made:
+        if last[0] is not array:
+            last[:] = array, made(array)
+        return cast("Made", last[1])
 
     return of
