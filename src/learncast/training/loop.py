@@ -247,6 +247,8 @@ class Loop:
         """
         if not self._pending:
             raise InvalidSpec("update must follow a batch of this loop.", field="update")
+        if isinstance(loss, torch.Tensor) and loss.numel() != 1:
+            raise InvalidSpec(f"loss must be a number, got shape {tuple(loss.shape)}.", field="loss")
         stage, batch = self._pending.popleft()
         stage.steps += 1
         stage.loss = float(loss.detach()) if isinstance(loss, torch.Tensor) else float(loss)

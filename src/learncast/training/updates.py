@@ -143,8 +143,7 @@ class ScaledOptimizer:
 
     def __call__(self, parameters: Mapping[str, Tensor]) -> torch.optim.Optimizer:
         """Make an optimiser."""
-        by_name = isinstance(self.made, OptimizerLike | ScaledOptimizer)
-        optimizer: torch.optim.Optimizer = self.made(parameters if by_name else list(parameters.values()))
+        optimizer = _made_by(self.made, parameters, {})
         multiply_rates(optimizer, self.factor)
         return optimizer
 
@@ -163,9 +162,8 @@ def takes_rate(rule: object) -> bool:
     return isinstance(kind, type)
 
 
-def optimizer_of(training: Training, parameters: Iterable[Tensor] | Mapping[str, Tensor]) -> torch.optim.Optimizer:
-    """Return a new torch optimiser; `parameters` may be given by the names they have in the model."""
-    named = parameters if isinstance(parameters, Mapping) else {str(k): value for k, value in enumerate(parameters)}
+def optimizer_of(training: Training, parameters: Mapping[str, Tensor]) -> torch.optim.Optimizer:
+    """Return a new torch optimiser of parameters, given by the names they have in the model."""
     rule: Any = training.optimizer
     settings = dict[str, object]()
     if isinstance(rule, str):
@@ -174,16 +172,16 @@ def optimizer_of(training: Training, parameters: Iterable[Tensor] | Mapping[str,
         if training.weight_decay is not None:
             settings["weight_decay"] = training.weight_decay
         rule = kind
+    if takes_rate(rule):
+        settings["lr"] = training.learning_rate
     try:
-        if takes_rate(rule):
-            return _checked(rule(list(named.values()), lr=training.learning_rate, **settings))
-        by_name = isinstance(rule, OptimizerLike | ScaledOptimizer)
-        made = _checked(rule(named if by_name else list(named.values())))
-    except (TypeError, ValueError, LookupError) as error:  # of a user's function, or a class for other parameters
-        if isinstance(error, InvalidSpec):
-            raise
-        got = f"{type(error).__name__}: {error}".rstrip(".")
-        raise InvalidSpec(f"optimizer must take the parameters of the model, got {got}.", field="optimizer") from error
+        made = _made_by(rule, parameters, settings)
+        closure = inspect.signature(made.step).parameters.get("closure")
+    except (AttributeError, TypeError, ValueError, LookupError) as error:
+        wanted, got = "a torch optimiser of the model's parameters", f"{type(error).__name__}: {error}".rstrip(".")
+        raise InvalidSpec(f"optimizer must make {wanted}, got {got}.", field="optimizer") from error
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise InvalidSpec(f"optimizer must step without a closure, got {type(made).__name__}.", field="optimizer")
     groups = [own for _, own in rule.groups] if isinstance(rule, OptimizerLike) else made.param_groups
     rates = np.array([group["lr"] for group in groups], dtype=float)
     if not isinstance(rule, ScaledOptimizer) and not np.isclose(rates, training.learning_rate, rtol=1e-9, atol=0).any():
@@ -192,14 +190,10 @@ def optimizer_of(training: Training, parameters: Iterable[Tensor] | Mapping[str,
     return made
 
 
-def _checked(made: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """Refuse what takes no steps, or only with a closure."""
-    kind = type(made).__name__
-    if not isinstance(made, torch.optim.Optimizer):
-        raise InvalidSpec(f"optimizer must make an optimiser of torch, got {kind}.", field="optimizer")
-    closure = inspect.signature(made.step).parameters.get("closure")
-    if closure is not None and closure.default is inspect.Parameter.empty:
-        raise InvalidSpec(f"optimizer must take steps without a closure, got {kind}.", field="optimizer")
+def _made_by(rule: Any, parameters: Mapping[str, Tensor], settings: Mapping[str, object]) -> torch.optim.Optimizer:
+    """Return the optimiser that a class or function makes of parameters, or of their values if it knows no names."""
+    by_name = isinstance(rule, OptimizerLike | ScaledOptimizer)
+    made: torch.optim.Optimizer = rule(parameters if by_name else list(parameters.values()), **settings)
     return made
 
 

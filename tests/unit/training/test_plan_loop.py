@@ -387,6 +387,13 @@ def test_answers_have_the_shape_of_targets(recorded):
         assert refused(lambda output=output: loop.update(1.0, output)) == "output"
 
 
+def test_a_loss_for_every_trial_is_refused_and_counts_no_step(recorded):
+    loop = loop_on(recorded)
+    next(iter(loop))
+    assert refused(lambda: loop.update(torch.zeros(40))) == "loss"
+    assert loop.steps[0] == 0
+
+
 def test_a_generator_that_is_used_up_is_refused(recorded):
     loaders = {name: iter(batches * 3) for name, batches in whole(recorded).items()}
     loop = loop_of(curriculum_of(recorded), loaders)

@@ -15,7 +15,6 @@ from learncast import LinearRNN, Loss, Task, Training, descend
 from learncast._core.validation import FloatArray
 from learncast.results import Status
 from learncast.theory.assumptions import Assumption, stable_learning_rate
-from learncast.theory.dynamics.learning_problem import LearningProblem
 from learncast.theory.dynamics.recurrent_mode import ModeStart, ModeTrajectory, mode_trajectory, weights_at
 from learncast.theory.recurrence.optimum import RecurrenceFit, best_recurrence
 from learncast.theory.recurrence.order import crossing_time, half_loss_time
@@ -147,8 +146,7 @@ def _half_loss_descent(series: tuple[float, ...], recurrence: float, initial: fl
         return math.nan
     task, unit = _single_mode(series, recurrence, initial)
     training = Training(rate, learn=("input", "recurrent", "output"), most_steps=most)
-    least = LearningProblem.of(task, unit, training.learn).least_loss
-    run = descend(task, unit, training, goal=Loss(least + 0.5 * float(mode.path.loss[0])))
+    run = descend(task, unit, training, goal=Loss(0.5 * float(mode.path.loss[0])))
     return float(run.steps) if run.status is Status.ok else math.nan
 
 

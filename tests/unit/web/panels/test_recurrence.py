@@ -288,6 +288,20 @@ def test_learning_is_that_of_an_integrated_flow():
     np.testing.assert_allclose(course.y, run.y[1], atol=1e-7)
 
 
+@pytest.mark.parametrize("series", [(1.0, *[0.1] * 9), (1.0, *[0.5] * 9), tuple(0.5**k for k in range(10))])
+def test_steps_to_half_the_loss_are_those_of_plain_descent(series):
+    s, lags = np.array(series), np.arange(10)
+    a, b, c = DEFAULT.initial, DEFAULT.recurrence, DEFAULT.initial
+    losses = []
+    while not losses or losses[-1] > losses[0] / 2:
+        error, slope = s - a * c * b**lags, lags * b ** np.maximum(lags - 1.0, 0.0)
+        losses.append(0.5 * error @ error)
+        steps = np.array([c * error @ b**lags, a * c * error @ slope, a * error @ b**lags])
+        a, b, c = np.array([a, b, c]) + DEFAULT.learning_rate * steps
+    view = PANEL.parts["order"](RecurrenceState(series=series))
+    assert reading(view, "mode 1 halves its loss, b trained") == len(losses) - 1
+
+
 def test_a_late_mode_is_unknown_and_a_stuck_mode_is_never():
     label = "mode 1 halves its loss, b trained"
     view = PANEL.parts["order"](RecurrenceState(steps=20.0))
