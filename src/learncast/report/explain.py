@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from learncast._core.errors import InvalidSpec, LearncastError, OutOfTime
+from learncast._core.errors import LearncastError, OutOfTime
 from learncast._core.progress import time_limit
 from learncast.display import plural
 from learncast.planning.forget import stages_of
@@ -57,8 +57,6 @@ def _rejected(study: Study, chosen: str) -> list[dict[str, str]]:
                 continue
             reason = f"{failed.name.replace('_', ' ')} measures {failed.measured:.3g}, allowed {failed.allowed:g}"
         except LearncastError as error:
-            if isinstance(error, InvalidSpec) and error.field == "method":  # another kind of network has this method
-                continue
             reason = str(error)
         rows.append({"method": name, "because": reason})
     return rows

@@ -60,10 +60,3 @@ def test_a_sequence_is_explained_without_a_cost(write):
     assert [task["name"] for task in found["tasks"]] == ["goal", "rotated"]
     assert found["method"] == "two-layer"
     assert "direct_steps" not in found
-
-
-def test_a_method_of_other_networks_is_not_among_the_rejected(write):
-    sequence = "".join(f'[[sequence]]\nname = "{name}"\nfamily = "hierarchy"\ndepth = 2\n' for name in "ab")
-    head = '[network]\nkind = "two-layer"\nhidden_size = 6\nscale = 0.1\nseed = 0\n[training]\nlearning_rate = 0.01\n'
-    found = explain_study(Study.load(write(head + sequence)))
-    assert (found["method"], found["rejected"]) == ("two-layer", [])
