@@ -221,7 +221,7 @@ def without_script(sent: object) -> Iterator[None]:
     A spawned process imports the file of `__main__`, which runs a script without a guard from its beginning.
     """
     main = sys.modules["__main__"]
-    before = {key: vars(main)[key] for key in ("__spec__", "__file__") if key in vars(main)}
+    before: dict[str, object] = {key: vars(main)[key] for key in ("__spec__", "__file__") if key in vars(main)}
     if b"__main__" not in pickle.dumps(sent, protocol=5, buffer_callback=lambda _: None):
         vars(main).update(dict.fromkeys(before))
     try:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learncast._core.errors import AssumptionViolated, InvalidSpec, UnsupportedModel, check_keywords, hinted
+from learncast._core.errors import AssumptionViolated, InvalidSpec, UnsupportedModel, hinted
 from learncast.display import (
     Columns,
     Displayable,
@@ -31,18 +31,17 @@ from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.batches import BatchSteps, in_batches, steps_in_batches
 from learncast.planning.decoding import ClassSummary, Decoded, decoded
-from learncast.planning.defaults import Choice, default_network, network_call
+from learncast.planning.defaults import Choice, chosen_network, chosen_rate, task_and_network
 from learncast.planning.explanation import Explanation, explain
 from learncast.planning.forecast_numbers import difference, forecast_dataset, learning_curve, ratio
 from learncast.planning.learning_rate import SuggestedRate, suggest_rate
-from learncast.planning.methods.choice import default_learn, method_for
+from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import LIMIT, ResampledSteps, Rule
 from learncast.planning.run import StageForecast, StageSequence
 from learncast.procedure.goals import DATA_GOAL, Accuracy, Goal, goal_of
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.results import Steps, load_dataset, save_dataset
-from learncast.tasks.recorded.files import data_keywords, from_data
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import require
 from learncast.theory.dynamics.solution import LearningTime
@@ -394,32 +393,20 @@ def forecast(
     >>> lc.forecast(rates, rates.sum(axis=1)).steps.descent
     4.0
     """
-    targets = None if network is None or isinstance(network, Network) else network
-    options = () if isinstance(task, Task) else data_keywords(task, targets)
-    check_keywords(data, (*tuple(inspect.signature(forecast).parameters)[:-1], *options))
     chosen: list[Choice] = []
-    if isinstance(task, Task):
-        if targets is not None:
-            default_learn(targets)  # raises
-        own = task
-    else:
-        given: dict[str, Any] = data if targets is None else {"targets": targets, **data}
-        own = from_data(task, **given)
+    own, known = task_and_network(task, network, data, tuple(inspect.signature(forecast).parameters)[:-1])
     recorded = own.recording is not None
     meant = goal_of(goal, recorded=recorded)
     if goal is None and recorded:
         chosen.append(Choice("goal", meant.text, "default", "goal=lc.R2(0.8) or another goal"))
-    if not isinstance(network, Network):
-        network = default_network(own)
-        call, change = network_call(network), "lc.forecast((inputs, targets), network)"
-        chosen.append(Choice("network", call, "default for these sizes", change))
+    if known is None:
+        known, choice = chosen_network(own, "forecast")
+        chosen.append(choice)
     stage = Stage(own, meant)
     if learning_rate is None and training is None:
-        limited = stage if not stage.goal.needs_training else Stage(own, DATA_GOAL)
-        found = suggest_rate([limited], network, method=method, seed=seed_of(seed))
-        learning_rate = found.learning_rate
-        chosen.append(Choice("learning rate", f"{learning_rate:.3g}", found.why, "learning_rate=..."))
-    made = follow([stage], network, training, learning_rate=learning_rate, method=method, strict=strict, seed=seed)
+        learning_rate, choice = chosen_rate(stage, known, method, seed_of(seed))
+        chosen.append(choice)
+    made = follow([stage], known, training, learning_rate=learning_rate, method=method, strict=strict, seed=seed)
     return replace(made, chosen=tuple(chosen)) if chosen else made
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, brief
 from learncast._core.validation import FloatArray, between, count, positive, real_array
 
 #: A number, or one for each of several resamples.
@@ -322,7 +322,7 @@ def goal_of(goal: Goal | float | str | None, *, recorded: bool) -> Goal:
         return goal
     if isinstance(goal, int | float | np.number) and not isinstance(goal, bool):
         return Explained(float(goal)) if recorded else Accuracy(float(goal))
-    raise InvalidSpec(f"goal must be a number or a Goal, got {type(goal).__name__}.", field="goal")
+    raise InvalidSpec(f"goal must be a number or a Goal such as R2(0.8), got {brief(goal)}.", field="goal")
 
 
 def forecast_goal_of(goal: Goal | float | str | None, *, recorded: bool) -> Goal:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from learncast.display import Columns, Table, format_count
+from learncast.planning.defaults import chosen_table
 from learncast.planning.generalise.generalise import generalise
 from learncast.planning.generalise.result import Generalisation
 from learncast.planning.generalise.transfer import Transfer
@@ -26,7 +28,8 @@ def generalise_report(
     given = {"test": None if test is None else str(Path(test).resolve()), "most_steps": most_steps, "after": after}
     own = study.with_held_out({key: value for key, value in given.items() if value is not None})
     found = generalise(own.target, own.network, own.training, **own.held_out)
-    return held_out_report(found, own)
+    chosen = tuple(choice for choice in own.chosen if choice.setting != "goal")
+    return held_out_report(replace(found, chosen=chosen), own)
 
 
 def held_out_report(found: Generalisation, study: Study | None = None) -> Report:
@@ -39,7 +42,7 @@ def held_out_report(found: Generalisation, study: Study | None = None) -> Report
         lead=" ".join((found.sentence, *([found.transfer.sentence] if found.transfer else []), found.more_trials)),
         trust=found.trust,
         values=held_out_values(found),
-        tables=[found.table, *transfer, _curve_table(found), *_mode_tables(found)],
+        tables=[*chosen_table(found.chosen), found.table, *transfer, _curve_table(found), *_mode_tables(found)],
         dataset=lambda: found.dataset,
         draw=partial(picture, found.plot, width=7.0, height=3.6),
         provenance=found.provenance,
@@ -56,6 +59,7 @@ def held_out_values(found: Generalisation) -> dict[str, object]:
         "trials": int(found.fact("trials")),
         **fields(found, "stop stop_set loss loss_interval most_steps rise rise_interval overfits remarks"),
         **{key: float(found.values(name)[place]) for key, name in at_stop.items()},
+        **({"chosen": [asdict(choice) for choice in found.chosen]} if found.chosen else {}),
         **({} if found.transfer is None else {"after": _transfer_values(found.transfer)}),
     }
 

@@ -256,6 +256,21 @@ def test_held_out_losses_take_trials_as_forecasts_do():
     )
 
 
+def test_held_out_losses_of_data_alone_are_those_of_the_command(tmp_path, capsys):
+    inputs, targets, _ = held_out_trials()
+    found = lc.generalise(inputs, targets)
+    forecast = lc.forecast(inputs, targets)
+    expected = lc.generalise((inputs, targets), forecast.method.network, learning_rate=forecast.learning_rate)
+    assert (found.stop, found.loss) == (expected.stop, expected.loss)
+    assert [choice.setting for choice in found.chosen] == ["network", "learning rate"]
+    assert expected.chosen == ()
+    np.savez(tmp_path / "day.npz", inputs=inputs, targets=targets)
+    app(["generalise", str(tmp_path / "day.npz"), "--json"], standalone_mode=False)
+    values = json.loads(capsys.readouterr().out)
+    assert (values["stop"], values["loss"]) == (found.stop, found.loss)
+    assert [choice["setting"] for choice in values["chosen"]] == ["network", "learning rate"]
+
+
 @pytest.mark.parametrize("function", [lc.forecast, lc.generalise])
 @pytest.mark.parametrize(
     ("call", "field"),

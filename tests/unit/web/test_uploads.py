@@ -12,6 +12,7 @@ import pytest
 
 import learncast
 from learncast import InvalidSpec, LearncastError, Task
+from learncast.display import bracketed_interval
 from learncast.report.forecast import forecast_report as forecast
 from learncast.study import Study
 from learncast.web import UPLOADS, Uploads, all_panels, answer, export, export_site, uploads
@@ -51,6 +52,7 @@ def test_dropped_trials_get_the_plan_of_the_library():
     found = {reading.label: reading.value for reading in view.readings}
     assert (found["direct training"], found["with the plan"]) == (plan.direct_steps, plan.total)
     assert found["direct training"] == direct.steps.descent
+    assert view.readings[0].text == direct.steps.count + bracketed_interval(direct.steps.interval)
     bars = view.charts[0].traces[0]
     steps = {c.task.name: c.forecast.steps.descent for c in plan.candidates}
     assert dict(zip(bars.x, bars.y, strict=True)) == {"train directly": plan.direct_steps, **steps}

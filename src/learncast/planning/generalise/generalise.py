@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learncast._core.errors import InvalidSpec, check_keywords, hinted
+from learncast._core.errors import InvalidSpec, hinted
 from learncast._core.validation import FloatArray, count
 from learncast.networks import Network
+from learncast.planning.defaults import Choice, chosen_network, chosen_rate, task_and_network
 from learncast.planning.generalise.curve import (
     PER_DECADE,
     HeldOutProblem,
@@ -37,6 +38,8 @@ from learncast.planning.generalise.subsets import (
     sample_of,
 )
 from learncast.planning.generalise.transfer import source_path, source_stops, transfer_of, transfer_table
+from learncast.procedure.goals import goal_of
+from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.tasks.recorded.files import data_keywords, from_data
 from learncast.tasks.task import Task
@@ -52,7 +55,7 @@ class DependentTrials(UserWarning):
 @hinted
 def generalise(
     task: Task | ArrayLike | str | os.PathLike[str],
-    network: Network,
+    network: Network | ArrayLike | None = None,
     training: Training | None = None,
     *,
     learning_rate: float | None = None,
@@ -71,14 +74,15 @@ def generalise(
     Parameters
     ----------
     task : Task, or recorded trials
-        At least 20 recorded trials unless `test` is given. Trials may be a pair (inputs, targets), a data frame or a
-        file, see `learncast.tasks.from_data`.
-    network : LinearRNN, TwoLayer, Deep or Activated
-        The network before training; Activated with one input and a fixed diagonal recurrence.
+        At least 20 recorded trials unless `test` is given. Trials may be inputs (with targets as the second argument),
+        a pair (inputs, targets), a data frame or a file, see `learncast.tasks.from_data`.
+    network : LinearRNN, TwoLayer, Deep or Activated, optional
+        The network before training; Activated with one input and a fixed diagonal recurrence. The default is that of
+        `learncast.forecast`.
     training : Training, optional
         Learning rate, weights that learn, and batches.
     learning_rate : float, optional
-        Shorthand for ``training=Training(learning_rate)``.
+        Shorthand for ``training=Training(learning_rate)``; half the largest safe rate by default.
     test : Task or recorded trials, optional
         Held-out trials, such as another session, or exact statistics.
     after : Task or recorded trials, optional
@@ -107,25 +111,32 @@ def generalise(
     >>> g.stop, g.overfits, round(g.loss, 1)
     (89, 'unclear', 9.5)
     """
+    others = [data_keywords(one) for one in (test, after) if one is not None and not isinstance(one, Task)]
+    keys = (*tuple(inspect.signature(generalise).parameters)[:-1], *(others[0] if others else ()))
+    task, known = task_and_network(task, network, data, keys)
+    chosen: list[Choice] = []
+    if known is None:
+        known, choice = chosen_network(task, "generalise")
+        chosen.append(choice)
+    if learning_rate is None and training is None:
+        goal = goal_of(None, recorded=task.recording is not None)
+        learning_rate, choice = chosen_rate(Stage(task, goal), known)
+        chosen.append(choice)
     settings = Training.of(training, learning_rate)
-    given = [one for one in (task, test, after) if one is not None and not isinstance(one, Task)]
-    options = data_keywords(given[0]) if given else ()
-    check_keywords(data, (*tuple(inspect.signature(generalise).parameters)[:-1], *options))
-    task = _task(task, data)
     test, after = (None if one is None else _task(one, data) for one in (test, after))
-    learner, chosen = learner_for(task, network, settings), Folds.of(folds)
+    learner, divided = learner_for(task, known, settings), Folds.of(folds)
     if test is not None:
         samples, units = _with_test(task, test, learner, settings), np.arange(0)
     else:
-        assigned, units = chosen.assign(len(recorded_trials(task)), class_numbers(task))
+        assigned, units = divided.assign(len(recorded_trials(task)), class_numbers(task))
         samples = Trials.of(task, learner, settings, assigned)
     most = _horizon(samples, test is not None) if most_steps is None else count("most_steps", most_steps)
-    problem = HeldOutProblem(task, network, settings, learner, samples, units, chosen, most, test)
-    direct = _held_out(problem, None)
+    problem = HeldOutProblem(task, known, settings, learner, samples, units, divided, most, test)
+    direct = replace(_held_out(problem, None), chosen=tuple(chosen))
     for remark in direct.remarks:
         if remark.startswith("Neighbouring"):
             warnings.warn(remark, DependentTrials, stacklevel=2)
-    return direct if after is None else generalise_after(direct, after)
+    return direct if after is None else replace(generalise_after(direct, after), chosen=tuple(chosen))
 
 
 def _task(given: Task | ArrayLike | str | os.PathLike[str], options: dict[str, Any]) -> Task:

@@ -14,6 +14,7 @@ import numpy as np
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, count, positive
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_count
+from learncast.planning.defaults import Choice, chosen_table
 from learncast.planning.generalise.curve import NORMAL, HeldOutCurve, HeldOutProblem, alike, loss_factor
 from learncast.planning.generalise.folds import Labels
 from learncast.planning.generalise.learners import PooledLearner
@@ -65,6 +66,8 @@ class Generalisation(Displayable, Reported):
         The curve with its errors and states.
     transfer : Transfer or None
         What training on a source first is worth, if one was given.
+    chosen : tuple of Choice
+        Settings that were not given, with their values and how to change them.
 
     Examples
     --------
@@ -86,6 +89,7 @@ class Generalisation(Displayable, Reported):
     problem: HeldOutProblem | None = None
     found: HeldOutCurve | None = None
     transfer: Transfer | None = None
+    chosen: tuple[Choice, ...] = ()
 
     @cached_property
     def dataset(self) -> xr.Dataset:
@@ -291,7 +295,7 @@ class Generalisation(Displayable, Reported):
         return f"{advice}: {loss}.{others} {rise}{unsure}"
 
     def _html_repr(self) -> HtmlRepr:
-        return HtmlRepr("Generalisation", self.sentence, [self.table], self.trust.standing)
+        return HtmlRepr("Generalisation", self.sentence, [*chosen_table(self.chosen), self.table], self.trust.standing)
 
     def _plot(self) -> Plot:
         return Plot.of("held_out_curve", self.dataset, title="Held-out loss")

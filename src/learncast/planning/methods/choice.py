@@ -28,6 +28,8 @@ from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.responses.modes import has_one_response, modes_of_responses
 from learncast.theory.responses.response import check_network
 
+#: Names of all methods.
+METHODS = ("modes", "two-layer", "pooled", "deep", "flow", "responses")
 #: Relative size of a commutator below which matrices may share a frame.
 COMMUTING = 1e-3
 
@@ -106,7 +108,12 @@ def method_for(
         settings = settings.with_(learn=default)
     fixed = set(settings.learn or ()) == set(default)
     plain = settings.optimizer == "gd" and not settings.weight_decay
-    one_of("method", method, _methods_of(network, fixed) if plain else ("auto", "descent"))
+    known = _methods_of(network, fixed) if plain else ("auto", "descent")
+    if method in METHODS and method not in known:
+        how = f"that learns {', '.join(settings.learn or ())}" if plain else f"trained by {settings.optimizer!s:.40}"
+        problem = f"{method!r} does not apply to a {type(network).__name__} {how}."
+        raise InvalidSpec(f"{problem} Use {', '.join(known)}.", field="method")
+    one_of("method", method, known)
     if not plain:
         return _optimizer_method(tuple(tasks), network, settings, seed)
     if isinstance(network, Activated):

@@ -256,7 +256,7 @@ def class_numbers(labels: Any, where: str = "") -> NDArray[np.int64]:
     """Return labels that number the outputs of a network; to which output a string belongs is unknown."""
     if labels.dtype.kind in "US":
         got = f"{str(labels.flat[0])!r}. Number them with numpy.unique(words, return_inverse=True)[1]"
-        raise InvalidSpec(f"targets{where} must be integers, got {got}.", field="targets")
+        raise InvalidSpec(f"labels{where} must be integers, got {got}.", field="targets")
     wrong = ~(labels < MOST_CLASSES) | (labels != np.round(labels))  # NaN is wrong too
     if wrong.any():
         value = brief(labels[wrong][0])

@@ -82,7 +82,7 @@ def comparison(best: Plan) -> View:
 
 def _readings(best: Plan) -> tuple[Reading, ...]:
     target = best.target
-    direct = Reading.counted("direct training", best.direct, interval=False)
+    direct = Reading.counted("direct training", best.direct)
     counts = (
         direct if best.counted else Reading.steps("direct training", best.direct_steps),
         Reading.steps("with the plan", best.total, best.interval),
