@@ -351,7 +351,7 @@ def forecast(
     learning_rate : float, optional
         Shorthand for ``training=Training(learning_rate)``; half the largest safe rate by default.
     method : {"auto", "modes", "two-layer", "pooled", "deep", "flow", "responses"}
-        The first whose conditions hold, or the one named.
+        How the numbers are computed: by the first method whose conditions hold, or by the one named.
     strict : bool
         Raise if a condition of the theory fails. Otherwise the forecast says which one.
     seed : int
