@@ -68,10 +68,11 @@ def plan(
 ) -> Plan:
     """Find the intermediate tasks and the stops that reach the target in the fewest steps, or at the least cost.
 
-    Stops are whole steps of gradient descent, and `Plan.proof` says how good they are. If all tasks have the same modes,
-    the best stop of one candidate is exact by the gradient flow, and so are those of several candidates if there is one
-    mode; with several modes, a lower bound shows that no schedule is better. For other tasks there is no proof. Recorded
-    tasks are resampled: the saving has an interval, and stops are the best on average over resampled statistics.
+    Stops are whole steps of gradient descent, and `Plan.proof` says how good they are. If all tasks have the same
+    modes, the best stop of one candidate is exact by the gradient flow, and so are those of several candidates if there
+    is one mode; with several modes, a lower bound shows that no schedule is better. For other tasks there is no proof.
+    Recorded tasks are resampled: the saving has an interval, and stops are the best on average over resampled
+    statistics.
 
     Parameters
     ----------
