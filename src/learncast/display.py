@@ -299,11 +299,6 @@ def format_loss(value: float, *, size: float = 1.0) -> str:
     return f"{0.0 if abs(value) < 1e-12 * size else value:.3g}"
 
 
-def format_accuracy(value: float) -> str:
-    """Return an accuracy with four digits; of a start that is worse than no answer, only that."""
-    return "below 0" if value < 0 else f"{value:.4g}"
-
-
 def format_count(value: float) -> str:
     """Return a number of steps without decimals."""
     return format_number(value, 0)

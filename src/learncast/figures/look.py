@@ -25,12 +25,11 @@ def themed(svg: str) -> str:
     """Return an SVG whose colours, except those of heat maps, follow the page that it is part of to light or dark."""
     light, dark = TOKENS, read_tokens(dark=True)
     pairs = {light[name]: dark[name] for name in light if name not in (*_SIGNED, *_UNSIGNED)}
-    pairs |= {to_hex("black"): dark["ink"], to_hex("white"): dark["paper"]}
-    page = {to_hex("white"): light["paper"]}
+    pairs |= {to_hex("black"): dark["ink"], light["paper"]: dark["paper"]}
 
     def both(found: re.Match[str]) -> str:
-        own = found[0]
-        return f"light-dark({page.get(own, own)}, {pairs[own]})" if own in pairs else own
+        own = light["paper"] if found[0] == to_hex("white") else found[0]
+        return f"light-dark({own}, {pairs[own]})" if own in pairs else own
 
     return re.sub(r"(?<=: )#[0-9a-f]{6}\b", both, svg)
 

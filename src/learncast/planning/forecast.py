@@ -16,16 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learncast._core.errors import AssumptionViolated, InvalidSpec, UnsupportedModel, hinted
-from learncast.display import (
-    Columns,
-    Displayable,
-    Plot,
-    Reported,
-    Table,
-    bracketed_interval,
-    format_accuracy,
-    format_number,
-)
+from learncast.display import Columns, Displayable, Plot, Reported, Table, bracketed_interval, format_number
 from learncast.networks import Network
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
@@ -37,7 +28,7 @@ from learncast.planning.forecast_numbers import difference, forecast_dataset, le
 from learncast.planning.learning_rate import SuggestedRate, suggest_rate
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import LIMIT, ResampledSteps, Rule
-from learncast.planning.run import StageForecast, StageSequence
+from learncast.planning.run import StageForecast, StageSequence, format_accuracy
 from learncast.procedure.goals import DATA_GOAL, Accuracy, Goal, goal_of
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
@@ -355,7 +346,7 @@ def forecast(
     learning_rate : float, optional
         Shorthand for ``training=Training(learning_rate)``; half the largest safe rate by default.
     method : {"auto", "modes", "two-layer", "pooled", "deep", "flow", "responses"}
-        The first whose conditions hold, or the one named.
+        How the numbers are computed: by the first method whose conditions hold, or by the one named.
     strict : bool
         Raise if a condition of the theory fails. Otherwise the forecast says which one.
     seed : int

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from learncast._core.validation import FloatArray
-from learncast.display import Columns, Table, format_accuracy, format_count, format_interval, format_number
+from learncast.display import Columns, Table, format_count, format_interval, format_number
 from learncast.planning.methods.method import Method
+from learncast.planning.run import format_accuracy
 from learncast.procedure.goals import Accuracy, Explained, Goal
 from learncast.results import STEPS, described, variables
 

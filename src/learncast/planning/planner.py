@@ -68,11 +68,11 @@ def plan(
 ) -> Plan:
     """Find the intermediate tasks and the stops that reach the target in the fewest steps, or at the least cost.
 
-    If all tasks have the same modes, the best stop of one candidate is exact by the gradient flow. So is a schedule of
-    several candidates if there is one mode; with several modes a lower bound shows that no schedule is better. For
-    other tasks the search has no such proof, and `Plan.proof` says so. The recommended stops are those that take the
-    fewest whole steps of gradient descent. Recorded tasks are resampled: the saving has an interval, and stops are the
-    best on average over resampled statistics.
+    Stops are whole steps of gradient descent, and `Plan.proof` says how good they are. If all tasks have the same
+    modes, the best stop of one candidate is exact by the gradient flow, and so are those of several candidates if there
+    is one mode; with several modes, a lower bound shows that no schedule is better. For other tasks there is no proof.
+    Recorded tasks are resampled: the saving has an interval, and stops are the best on average over resampled
+    statistics.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def plan(
     terms : Terms
         Goal, number of stages, costs and limits, such as ``Terms(0.95, max_stages=3, switch_cost=20)``.
     method : {"auto", "modes", "two-layer", "pooled", "deep", "flow", "responses"}
-        The first whose conditions hold, or the one named.
+        How the numbers are computed: by the first method whose conditions hold, or by the one named.
     strict : bool
         Raise if a condition of the theory fails, and recommend only candidates that meet all. Otherwise, with
         ``method="modes"``, candidates with a residual of up to 0.1 compete too. ``learncast plan`` always plans with

@@ -385,6 +385,11 @@ def _train(
     return Steps(float(whole), given, status=status), end
 
 
+def format_accuracy(value: float) -> str:
+    """Return an accuracy with four digits; of a start that is worse than no answer, only that."""
+    return "below 0" if value < 0 else f"{value:.4g}"
+
+
 def settling(flow: Solution) -> float:
     """Steps until the loss has covered 99% of its change, and a third more."""
     first, last = flow.at([0.0, math.inf])["excess_loss"].values

@@ -42,10 +42,14 @@ class Training:
     learn : tuple of str, optional
         Weights that learn. By default the input and output weights of a recurrent network and all layers of other
         linear networks; all parameters of a torch module.
-    momentum, betas, eps, weight_decay
+    momentum, eps : float
         Settings of the optimiser.
+    betas : tuple of float
+        Decay of the mean gradient and of its mean square, for Adam.
+    weight_decay : float, optional
+        Decay of the weights, in units of the optimiser.
     clip : float, optional
-        Largest norm of the gradient.
+        Largest norm of the gradient; a larger gradient is scaled down to it.
     schedule : callable, optional
         From a torch optimiser to a scheduler of `torch.optim.lr_scheduler`.
     seed : int

@@ -262,5 +262,5 @@ def draw_plan(plan: Plan) -> Figure:
             Plot.of("stop_curve", portrait, title=f"Total {what.lower()} for each stop of one candidate"),
             Plot.of("stop_map", portrait, title=f"{what} saved for other accuracies"),
         ]
-    size = {"width": 3.55, "height": 2.7} if len(plots) > 1 else {"width": 7.0, "height": 3.6}
-    return picture(*(one.on for one in plots), columns=min(2, len(plots)), **size)
+    width, height = (3.55, 2.7) if len(plots) > 1 else (7.0, 3.6)
+    return picture(*(one.on for one in plots), columns=min(2, len(plots)), width=width, height=height)

@@ -10,7 +10,6 @@ import tomllib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -147,7 +146,6 @@ class Report:
         picture = "" if figure is None else f'<div class="figure" {named}>{figure}</div>'
         versions = ", ".join(f"{name} {number}" for name, number in self.provenance.versions.items())
         origin = f"By {self.provenance.kind}; input {self.provenance.spec_hash}; {versions}."
-        command, address = self._explorer
         forecast_class, promise = self.trust.standing
         answer, rest = self.answer_and_rest
         body = [
@@ -158,41 +156,31 @@ class Report:
             f"<h2>How far to trust {'the forecast' if self.kind == 'check' else 'it'}</h2>",
             f'<p><b class="badge">{escape(forecast_class)}</b> {escape(promise[:1].upper() + promise[1:])}.</p>',
             warning,
-            _folded("Conditions, as measured", replace(self.trust.table, title="").html())
-            if self.trust.assumptions
-            else "",
-            *(
-                table.html() if len(table.rows) <= MOST_OPEN else _folded(table.title, replace(table, title="").html())
-                for table in self.tables
-            ),
-            f"<p>Explore interactively: run <code>{command}</code>, then "
-            f'<a href="{escape(address)}" rel="noreferrer">open in the explorer</a>.</p>'
-            if address
-            else "",
-            _folded("Study", f"<pre>{escape(self.study)}</pre>") if self.study else "",
-            _folded(
-                "Where the numbers come from",
-                f'<p class="muted">{escape(origin)}</p><pre>{escape(bibliography(*self.provenance.citations))}</pre>',
-            ),
+            _folded(self.trust.table) if self.trust.assumptions else "",
+            *(table.html() if len(table.rows) <= MOST_OPEN else _folded(table) for table in self.tables),
+            self._explorer,
+            f"<details><summary>Study</summary><pre>{escape(self.study)}</pre></details>" if self.study else "",
+            f'<details><summary>Where the numbers come from</summary><p class="muted">{escape(origin)}</p>'
+            f"<pre>{escape(bibliography(*self.provenance.citations))}</pre></details>",
         ]
         return html_page(self.title, "\n".join(part for part in body if part))
 
     @property
-    def _explorer(self) -> tuple[str, str]:
-        """Command that starts the explorer, and the address of these results there; empty if it cannot show them."""
-        if self.kind == "window":
-            return "learncast explore --window window.nc", f"{EXPLORER}#window"
-        return "learncast explore", f"{EXPLORER}#curriculum{self._settings}" if self._settings else ""
+    def _explorer(self) -> str:
+        """Link to these results in the explorer; empty if it cannot show them."""
+        options, address = (" --window window.nc", "#window") if self.kind == "window" else ("", self._settings)
+        link = f'<a href="{escape(EXPLORER + address)}" rel="noreferrer">open in the explorer</a>'
+        return f"<p>To explore: run <code>learncast explore{options}</code>, then {link}.</p>" if address else ""
 
-    @cached_property
+    @property
     def _settings(self) -> str:
-        """Settings of the study that the explorer has too, as a query; empty for tasks that it does not have."""
+        """View of the explorer with the settings of the study; empty for tasks that it does not have."""
         study = tomllib.loads(self.study)
         target, network = study.get("target", {}), study.get("network", {})
         if target.get("family") not in ("integration", "leaky_integration") or network.get("kind") != "linear-rnn":
             return ""
-        settings = {**target, **network, **study.get("training", {})}
-        return "?" + urlencode({k: v for k, v in settings.items() if k in SHARED and not isinstance(v, list | dict)})
+        settings = {**target, **network, **study.get("training", {})}.items()
+        return "#curriculum?" + urlencode({k: v for k, v in settings if k in SHARED and not isinstance(v, list | dict)})
 
     def write(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write JSON, NetCDF, PNG, the study and the HTML page; all of them or none.
@@ -285,9 +273,9 @@ def report_of(result: object) -> Report:
 LITTLE = 0.05
 
 
-def _folded(title: str, content: str) -> str:
-    """Return HTML that opens on a click on its title."""
-    return f"<details><summary>{escape(title)}</summary>{content}</details>"
+def _folded(table: Table) -> str:
+    """Return a table as HTML that opens on a click on its title."""
+    return f"<details><summary>{escape(table.title)}</summary>{replace(table, title='').html()}</details>"
 
 
 def fields(source: object, names: str) -> dict[str, object]:

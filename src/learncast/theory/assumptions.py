@@ -181,7 +181,7 @@ class Trust:
         listed = [a for a in self.assumptions if a.holds or a.condition.binding]
         rows = [(a.name.replace("_", " "), a.measured_text, f"{a.allowed:g}", a.verdict) for a in listed]
         notes = [f"Not needed: {a.failure}" for a in self.assumptions if a not in listed]
-        return Table("How far to trust it", ("assumption", "measured", "at most", "holds"), rows, notes)
+        return Table("Measured conditions", ("condition", "measured", "at most", "holds"), rows, notes)
 
     @property
     def names(self) -> str:
