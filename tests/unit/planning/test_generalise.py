@@ -516,3 +516,19 @@ def test_only_a_held_out_loss_without_sampling_error_is_called_exact():
     known = how(test=population(teacher, 0.01))
     assert known.loss_interval == (known.loss, known.loss)
     assert known.trust.forecast_class == "exact"
+
+
+@pytest.mark.parametrize("rate", [0.003, 0.02, 0.3])
+def test_the_default_horizon_is_ten_times_the_steps_that_learn_99_percent_of_the_fall(rate, monkeypatch):
+    most = 20_000
+    monkeypatch.setattr("learncast.planning.generalise.learners.PooledLearner.most_steps", most)
+    (x, y, _), net = drawn(42, seed=1), network()
+    A, C, losses = net.first, net.second, []
+    for _ in range(most + 1):
+        gap = x @ (C @ A).T - y
+        losses.append((gap**2).sum() / (2 * len(x)))
+        G = gap.T @ x / len(x)
+        A, C = A - rate * C.T @ G, C - rate * G @ A.T
+    fall = losses[0] - np.array(losses)
+    learned = next(n for n in stop_grid(most) if fall[n] >= 0.99 * fall[-1])
+    assert lc.generalise(task_of(x, y), net, learning_rate=rate).most_steps == 10 * learned

@@ -327,7 +327,10 @@ class PooledDescent:
         self, states: FloatArray, stops: Sequence[int], learning_rate: float, *, precise: bool = True
     ) -> list[FloatArray]:
         """Return the states after each of the increasing numbers of steps; within about one step if not precise."""
-        return self._towards(np.zeros(()), states, learning_rate).states_after(states, stops, precise=precise)
+        descents = Descents(self._slope(), self._nowhere, 0.0, self.growth, learning_rate)
+        if descents.longest(precise=precise) > 1:  # otherwise growth alone allows single steps only
+            descents = self._towards(np.zeros(()), states, learning_rate)
+        return descents.states_after(states, stops, precise=precise)
 
     def rows(self, chosen: NDArray[np.intp]) -> PooledDescent:
         """Return the problem of the chosen rows, with repetitions."""
@@ -335,20 +338,26 @@ class PooledDescent:
             return self
         return replace(self, power=self._of(self.power, chosen), cross=self._of(self.cross, chosen))
 
-    def _towards(self, goal: FloatArray, states: FloatArray, learning_rate: float) -> Descents:
-        # Thousands of steps use the same rows: keep their statistics.
-        limits = np.broadcast_to(goal + self.bottleneck_loss, len(states))
+    def _slope(self) -> Callable[[FloatArray, Rows], FloatArray]:
+        """Minus the gradient of states and rows; thousands of steps use the same rows, so it keeps their statistics."""
 
         @_of_last
         def statistics(rows: Rows) -> tuple[FloatArray, FloatArray]:
             return self._of(self.power, rows), self._of(self.cross, rows)
 
+        return lambda states, rows: self.pull(states, *statistics(rows))
+
+    @staticmethod
+    def _nowhere(states: FloatArray, rows: Rows) -> NDArray[np.bool_]:
+        """No row has a goal."""
+        return np.zeros(len(states), dtype=bool)
+
+    def _towards(self, goal: FloatArray, states: FloatArray, learning_rate: float) -> Descents:
+        limits = np.broadcast_to(goal + self.bottleneck_loss, len(states))
+
         @_of_last
         def aims(rows: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
             return self._of(self.best, rows), self._of(self.power, rows), limits[rows]
-
-        def slope(states: FloatArray, rows: Rows) -> FloatArray:
-            return self.pull(states, *statistics(rows))
 
         def arrived(states: FloatArray, rows: Rows) -> NDArray[np.bool_]:
             best, power, limit = aims(rows)
@@ -356,7 +365,7 @@ class PooledDescent:
 
         curvatures, growth = self._pace(states)
         curvature = max(self.curvature, float(curvatures.max(initial=0.0)))
-        return Descents(slope, arrived, curvature, growth, learning_rate, size=self.size, curvatures=curvatures)
+        return Descents(self._slope(), arrived, curvature, growth, learning_rate, size=self.size, curvatures=curvatures)
 
     @cached_property
     def _pace(self) -> Callable[[FloatArray], tuple[FloatArray, float]]:

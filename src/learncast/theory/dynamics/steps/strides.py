@@ -86,14 +86,11 @@ class Stride:
 
     def apply(self, slope: Slope, states: FloatArray, rows: Rows, learning_rate: float) -> FloatArray:
         """Return the states after the stride."""
-        reach = self.steps * learning_rate
-        slopes: list[FloatArray] = []
-        for weights in self.inner:
-            at = states
-            for weight, one in zip(weights, slopes, strict=False):
-                at = at + (reach * weight) * one
-            slopes.append(slope(at, rows))
-        return states + reach * sum(weight * one for weight, one in zip(self.outer, slopes, strict=True))
+        reach, slopes = self.steps * learning_rate, np.empty((4, states.size))
+        for k, weights in enumerate(reach * self.inner):
+            at = states if k == 0 else states + (weights[:k] @ slopes[:k]).reshape(states.shape)
+            slopes[k] = slope(at, rows).ravel()
+        return np.asarray(states + (reach * self.outer @ slopes).reshape(states.shape))
 
 
 @lru_cache(maxsize=4096)
