@@ -136,7 +136,7 @@ class LagDescent:
         for part in out[1:]:
             below.append(multiply(part, below[-1]))
         (outputs, hidden), inputs, powers = below[-1].shape[-2:], A.shape[-1], self._powers
-        lags, C = cross.shape[-1] // inputs, np.broadcast_to(below[-1], (*lead, outputs, hidden))
+        lags, C = cross.shape[-1] // inputs, np.broadcast_to(below[-1], (*lead, outputs, hidden)) if lead else below[-1]
         if powers is None:
             J = np.empty((*lead, lags, outputs, hidden), dtype=np.result_type(C, W))
             gains = [*J.swapaxes(0, -3)]  # C W^k
