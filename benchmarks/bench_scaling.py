@@ -4,8 +4,8 @@ Every computation is timed at four sizes. The power is the slope of a straight l
 three on log-log axes: with power 1, twice the size takes twice the time.
 
 Expected: linear in lags, candidates, trials and rows, each of which is read once; at most linear in stages, which share
-one search; modes and units by the cost of their products; the flow of d x d layers like matrix products, d^3, as soon
-as these outweigh the overhead of calls.
+one search, but quadratic in its candidates, each of which may follow each; modes and units by the cost of their
+products; the flow of d x d layers like matrix products, d^3, as soon as these outweigh the overhead of calls.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def candidates(size: int) -> Callable[[], object]:
     return lambda: lc.plan(target, pool, network, learning_rate=1e-3)
 
 
-def stages(size: int) -> Callable[[], object]:
-    """The cheapest plan with a limited number of stages among 200 candidates of one mode."""
+def stages(size: int, among: int = 20) -> Callable[[], object]:
+    """The plan with the fewest whole steps in a limited number of stages, proved, among candidates of one mode."""
     rng = np.random.default_rng(0)
-    pool = [lc.tasks.integration(target_strength=s, name=f"{s:.9f}") for s in rng.uniform(0.5, 5.0, 200)]
+    pool = [lc.tasks.integration(target_strength=s, name=f"{s:.9f}") for s in rng.uniform(0.5, 5.0, among)]
     target, network = lc.tasks.leaky_integration(), lc.LinearRNN.aligned()
     return lambda: lc.plan(target, pool, network, learning_rate=1e-3, terms=lc.Terms(max_stages=size))
 
@@ -104,6 +104,7 @@ SERIES: dict[str, tuple[Callable[[], Asked], tuple[int, ...], float]] = {
     "modes of a portrait": (lambda: modes, (4, 8, 16, 32), 1.0),
     "candidates of a plan": (lambda: candidates, (100, 200, 400, 800), 1.0),
     "stages of a plan": (lambda: stages, (1, 2, 4, 8), 1.0),
+    "candidates of a plan of four stages": (lambda: lambda size: stages(4, size), (10, 20, 40, 80), 2.0),
     "trials of a task": (lambda: trials, (30_000, 100_000, 300_000, 1_000_000), 1.0),
     "d of a two-layer flow": (lambda: layers, (25, 50, 100, 200), 3.0),
     "rows of a sweep": (lambda: rows_of_a_sweep, (50, 100, 200, 400), 1.0),

@@ -7,8 +7,8 @@ large matrix product, and one write of the result.
 The solver takes a few dozen steps and interpolates between them, and its Q Q^T is one product a time. The closed form
 needs at every time it is evaluated at: a product of 2d x d with itself for the factor (2d^3 operations, one half being
 symmetric), its Cholesky factor (d^3/3) and the inverse of that (d^3/3), a triangular product (2d^3), the way back from
-singular coordinates (4d^3) and Q Q^T (4d^3), 12.7 d^3 in all. Each time is evaluated by itself. Interpolation between
-some 170 points would save nothing at 100 times, and at 1000 times a factor of 2 to 3.5 for 100 lines of code. Small
+singular coordinates (4d^3) and Q Q^T (4d^3), 12.7 d^3 in all. Where many times lie close, it is evaluated at 33
+Chebyshev points of a piece of time, and a polynomial through them gives the other times, to round-off. Small
 matrices do not reach that pace, least of all where a triangle is factorised and inverted. At d = 5 what solve(...).at
 adds is a Dataset of six arrays, whose labels alone are timed as well, and the conditions that come with every answer.
 Where the answer is large, memory counts, which other work on the machine shares: these rows, of few runs each, move

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,8 +43,15 @@ class StageForecast:
     stage: Stage
     steps: Steps
     accuracy: float
-    start: FloatArray
-    end: FloatArray
+    _strengths: Callable[[], FloatArray]
+
+    @cached_property
+    def start(self) -> FloatArray:
+        return self._strengths()[0]
+
+    @cached_property
+    def end(self) -> FloatArray:
+        return self._strengths()[1]
 
     @property
     def task(self) -> Task:
@@ -342,12 +349,12 @@ def _carry_out(method: Method, stages: Sequence[Stage], places: Sequence[int]) -
         if not counting:  # an earlier stage has no known end
             steps = replace(steps, descent=math.inf if steps.status is Status.not_learned else math.nan)
         counting = counting and (math.isfinite(steps.descent) or stage.goal is None)
-        start, end = method.strengths(np.stack([flow_state, after]))
+        strengths = partial(method.strengths, np.stack([flow_state, after]))
         counted = math.isfinite(steps.descent) and bool(np.isfinite(descent_state).all())
         given, past_saddle = stage.goal is None, math.isinf(steps.flow)
         reached = descent_state if counted and (given or past_saddle) else after
         accuracy = float(method.accuracy(place, reached[None])[0])
-        found.append(StageForecast(stage, steps, accuracy, start, end))
+        found.append(StageForecast(stage, steps, accuracy, strengths))
         flow_state = after
         flows.append(flow)
         states.append(flow_state)

@@ -173,7 +173,7 @@ def axis_of(name: object) -> str | None:
 
 def squarable(name: str, values: FloatArray) -> FloatArray:
     """Refuse values whose powers are all below or above the range of floats."""
-    largest = float(np.abs(values).max(initial=0.0))
+    largest = float(max(values.max(initial=0.0), -values.min(initial=0.0)))  # without another array
     if 0 < largest < SMALLEST or largest > 1 / SMALLEST:
         wanted = f"between {SMALLEST:g} and {1 / SMALLEST:g}"
         raise InvalidSpec(f"{name} must have sizes {wanted}, got {largest:g}. Change their unit.", field=name)

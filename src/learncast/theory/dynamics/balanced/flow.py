@@ -26,6 +26,13 @@ _SLACK = 256.0
 _CHUNK = 1 << 15
 #: Largest number of columns for which substitution over all times is faster than one triangular solve per time.
 _FEW = 8
+#: Number of times above which a polynomial is faster than each time by itself.
+_WORTH = 64
+#: Length of the first piece of time that a polynomial covers, times the largest rate.
+_PIECE = 2.5
+#: Chebyshev points of a piece, and the map from values at them to coefficients.
+_ANGLES = np.pi * np.arange(33) / 32
+_SERIES = np.linalg.inv(np.cos(np.multiply.outer(_ANGLES, np.arange(33))))
 
 
 class BalancedFlow:
@@ -162,16 +169,53 @@ class BalancedFlow:
     def course(self, times: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return Q Q^T, the strength u_k^T W2 W1 v_k of each singular mode, and the excess loss."""
         t, inputs, size, m = _checked_times(times), self._shape[1], sum(self._shape), self.singular_values.size
-        grams, strengths, losses = np.empty((t.size, size, size)), np.empty((t.size, m)), np.empty(t.size)
-        for here, Z in self._factors(t.ravel()):
+        order, rows, losses = np.argsort(t, axis=None, kind="stable"), np.empty((t.size, size**2 + m)), np.empty(t.size)
+        self._fill(t.ravel()[order], rows)
+        rows = rows[np.argsort(order)] if (np.diff(order) < 0).any() else rows
+        grams, strengths, step = *self._parts(rows), max(1, _CHUNK // self._task.size)
+        for i in range(0, t.size, step):
+            error = grams[i : i + step, inputs:, :inputs] - self._task
+            np.einsum("tij,tij->t", error, error, out=losses[i : i + step])
+        losses /= 2
+        return grams.reshape(*t.shape, size, size), strengths.reshape(*t.shape, m), losses.reshape(t.shape)
+
+    def _parts(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return views of Q Q^T and of the strengths in rows of both."""
+        size = sum(self._shape)
+        return rows[:, : size**2].reshape(len(rows), size, size), rows[:, size**2 :]
+
+    def _fill(self, t: FloatArray, rows: FloatArray) -> None:
+        """Fill Q Q^T and strengths at ascending times, by polynomials over pieces of time that hold many times."""
+        first, length = 0, float(_PIECE / max(self._spectrum.rates.max(), np.finfo(float).tiny))
+        while first < t.size:
+            stop = max(int(np.searchsorted(t, t[first] + length, side="right")), min(first + _WORTH, t.size))
+            here = slice(first, stop)
+            if stop - first <= _WORTH or t[stop - 1] == np.inf:
+                self._evaluate(t[here], rows[here])
+            elif not self._interpolate(t[here], rows[here]):
+                length /= 2
+                continue
+            first, length = stop, 1.25 * length
+
+    def _interpolate(self, t: FloatArray, rows: FloatArray) -> bool:
+        """Fill Q Q^T and strengths from their Chebyshev series, unless its last coefficients are above round-off."""
+        middle, half, nodes = (t[-1] + t[0]) / 2, (t[-1] - t[0]) / 2, np.empty((_ANGLES.size, rows.shape[1]))
+        self._evaluate(middle + half * np.cos(_ANGLES), nodes)
+        series, sizes = _SERIES @ nodes, np.linalg.norm(nodes, axis=1)
+        if np.linalg.norm(series[-3:], axis=1).max() > min(1e-13 * sizes.min(), 16 * _EPS * sizes.max()):
+            return False
+        angles = np.arccos(np.clip((t - middle) / (half or 1.0), -1.0, 1.0))
+        np.matmul(np.cos(np.multiply.outer(angles, np.arange(_ANGLES.size))), series, out=rows)
+        return True
+
+    def _evaluate(self, t: FloatArray, rows: FloatArray) -> None:
+        """Fill Q Q^T and strengths at each time by itself."""
+        m, (grams, strengths) = self.singular_values.size, self._parts(rows)
+        for here, Z in self._factors(t):
             Q = self._spectrum.join(Z)
             np.matmul(Q, _transpose(Q), out=grams[here])
             above, below = Z[:, :m], Z[:, self._spectrum.inputs.shape[1] :][:, :m]
             np.einsum("tkh,tkh->tk", below, above, out=strengths[here])
-            error = grams[here, inputs:, :inputs] - self._task
-            np.einsum("tij,tij->t", error, error, out=losses[here])
-        losses /= 2
-        return grams.reshape(*t.shape, size, size), strengths.reshape(*t.shape, m), losses.reshape(t.shape)
 
     @property
     def modes(self) -> tuple[FloatArray, FloatArray]:

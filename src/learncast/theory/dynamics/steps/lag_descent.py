@@ -125,22 +125,25 @@ class LagDescent:
         power, cross, constant = self.power, self.cross, self.constant
         if rows is not None and power.ndim == 3 and len(rows) < len(power):
             power, cross, constant = power[rows], cross[rows], constant[rows]
-        parts, lead = self.parts(states), [len(states)]
-        multiply: Callable[[FloatArray, FloatArray], FloatArray] = np.matmul
+        flat, lead = np.empty_like(states), [len(states)]
+        parts, slopes = self.parts(states), self.parts(flat)
+        multiply: Callable[..., FloatArray] = np.matmul
         if len(states) == 1:  # products of plain matrices take half the time of stacks of one
-            parts, multiply, lead = [part[0] for part in parts], np.dot, []
+            parts, slopes, multiply, lead = [part[0] for part in parts], [part[0] for part in slopes], np.dot, []
             power, cross = power.reshape(-1, power.shape[-1]), cross.reshape(-1, cross.shape[-1])
         A, W, *out = parts
         below = [out[0]]  # C_i ... C_1
         for part in out[1:]:
             below.append(multiply(part, below[-1]))
         (outputs, hidden), inputs, powers = below[-1].shape[-2:], A.shape[-1], self._powers
-        lags, C = cross.shape[-1] // inputs, np.broadcast_to(below[-1], (*lead, outputs, hidden))
+        lags, C = cross.shape[-1] // inputs, np.broadcast_to(below[-1], (*lead, outputs, hidden)) if lead else below[-1]
         if powers is None:
-            gains = [C]  # C W^k
-            for _ in range(lags - 1):
-                gains.append(multiply(gains[-1], W))
-            J = np.concatenate(gains, axis=-2)
+            J = np.empty((*lead, lags, outputs, hidden), dtype=np.result_type(C, W))
+            gains = [*J.swapaxes(0, -3)]  # C W^k
+            gains[0][...] = C
+            for before, after in pairwise(gains):
+                multiply(before, W, out=after)
+            J = J.reshape(*lead, lags * outputs, hidden)
         else:  # of all rows and lags together
             J = (C.reshape(-1, hidden) @ powers).reshape(*lead, outputs, lags, hidden)
             J = J.swapaxes(-3, -2).reshape(*lead, lags * outputs, hidden)
@@ -150,28 +153,25 @@ class LagDescent:
         change = D - cross
         loss = (np.einsum("roi,roi->r", K, change) if lead else np.dot(K.ravel(), change.ravel())) / 2 + constant
         D = D.reshape(*lead, outputs, lags, inputs).swapaxes(-3, -2).reshape(*lead, lags * outputs, inputs)
-        slopes = [np.empty((len(states), 0))]
         if self.learns[0]:
-            slopes.append(multiply(J.swapaxes(-1, -2), D))
+            multiply(J.swapaxes(-1, -2), D, out=slopes[0])
         if any(self.learns[1:]):
             M = multiply(D, A.swapaxes(-1, -2))
             if powers is None:
-                lag, back = [M[..., k : k + outputs, :] for k in range(0, lags * outputs, outputs)], W.swapaxes(-1, -2)
+                lag, back = [*M.reshape(*lead, lags, outputs, hidden).swapaxes(0, -3)], W.swapaxes(-1, -2)
                 for after, before in pairwise(lag[::-1]):
                     before += multiply(after, back)
                 if self.learns[1]:
-                    slopes.append(multiply(J[..., :-outputs, :].swapaxes(-1, -2), M[..., outputs:, :]))
+                    multiply(J[..., :-outputs, :].swapaxes(-1, -2), M[..., outputs:, :], out=slopes[1])
                 error = lag[0]
             else:
                 M = M.reshape(*lead, lags, outputs, hidden).swapaxes(-3, -2).reshape(-1, lags * hidden)
                 error = (M @ powers.T).reshape(*lead, outputs, hidden)
-            outer = []
             for k in range(len(out) - 1, -1, -1):
                 if self.learns[2 + k]:
-                    outer.append(multiply(error, below[k - 1].swapaxes(-1, -2)) if k else error)
+                    slopes[2 + k][...] = multiply(error, below[k - 1].swapaxes(-1, -2)) if k else error
                 error = multiply(out[k].swapaxes(-1, -2), error) if any(self.learns[2 : 2 + k]) else error
-            slopes += reversed(outer)
-        return loss.reshape(len(states)), np.concatenate([part.reshape(len(states), -1) for part in slopes], axis=1)
+        return loss.reshape(len(states)), flat
 
     def losses(self, maps: FloatArray) -> FloatArray:
         """Loss of maps (..., outputs, lags x inputs), for one task."""
