@@ -175,10 +175,12 @@ def relu_population(b: float, steps: int, trials: int = 3_000_000) -> tuple[floa
     return float(power), float(cross)
 
 
-def unit_descent(cross: float, power: float, w: float, accuracy: float, rate: float) -> tuple[int, float]:
-    """Return the descent steps of a unit with two equal weights w up to its accuracy, and the weight then."""
+def unit_descent(
+    cross: float, power: float, w: float, rate: float, accuracy: float, steps: int | None = None
+) -> tuple[int, float]:
+    """Return the descent steps of a unit with two equal weights w up to its accuracy or given steps, and w then."""
     n, goal = 0, accuracy * cross / power
-    while w * w < goal:
+    while w * w < goal if steps is None else n < steps:
         w, n = w + rate * w * (cross - power * w * w), n + 1
     return n, w
 
@@ -199,24 +201,27 @@ class Relu:
         target = lc.tasks.integration(steps=self.steps)
         stronger = lc.tasks.integration(steps=self.steps, target_strength=self.gain, name="stronger")
         network = lc.Activated(lc.LinearRNN.aligned(recurrence=self.recurrence, initial=0.05, hidden_size=4), "relu")
+        stages: tuple[lc.Stage, ...] = (lc.Stage(stronger, 0.5), lc.Stage(target, self.accuracy))
         if self.planned:
             terms = lc.Terms(self.accuracy)
             plan = lc.plan(target, [stronger], network, learning_rate=self.rate, terms=terms, seed=seed)
-            stages, intervals = plan.stages, (plan.interval, plan.direct.interval, plan.saving_interval)
+            stages, stops = plan.stages, plan.route.durations
+            intervals = plan.interval, plan.saving_interval, plan.direct.interval
         else:
-            stages = (lc.Stage(stronger, 0.5), lc.Stage(target, self.accuracy))
             made = lc.follow(stages, network, learning_rate=self.rate, seed=seed)
-            intervals = (made.steps.interval, made.direct.interval, made.saving.interval)
-        w, total = 0.05, 0
-        for stage in stages:
-            gain = 1.0 if stage.task is target else self.gain
-            steps, w = unit_descent(gain * cross, power, w, stage.goal.value, self.rate)
-            total += steps
-        direct = unit_descent(cross, power, 0.05, self.accuracy, self.rate)[0]
-        for name, interval, truth in zip(
-            ("total", "direct", "saving"), intervals, (total, direct, direct - total), strict=True
-        ):
-            table.add(name, interval, truth)
+            stops = tuple(stage.steps.descent for stage in made.stages[:-1])
+            intervals = made.steps.interval, made.saving.interval, made.direct.interval
+        direct = unit_descent(cross, power, 0.05, self.rate, self.accuracy)[0]
+        table.add("direct", intervals[2], direct)
+        for stop in ("steps", "accuracy"):
+            w, total = 0.05, 0
+            for stage, planned in zip(stages, (*stops, None), strict=True):
+                given = None if planned is None or stop == "accuracy" else int(planned)
+                gain = 1.0 if stage.task is target else self.gain
+                steps, w = unit_descent(gain * cross, power, w, self.rate, stage.goal.value, given)
+                total += steps
+            table.add(f"total, stops by {stop}", intervals[0], total)
+            table.add(f"saving, stops by {stop}", intervals[1], direct - total)
 
 
 CASES: dict[str, Any] = {
@@ -226,6 +231,7 @@ CASES: dict[str, Any] = {
     "recorded, four channels, both recorded": Recorded(4, 2, both=True),
     "ReLU curriculum, stops given": Relu(planned=False),
     "ReLU curriculum, stops planned": Relu(planned=True),
+    "ReLU curriculum, ten times the steps": Relu(planned=False, rate=1e-4),
 } | {
     f"{family}, {trials} trials": Direct(family, trials)
     for family in ("Gaussian", "counts", "labels")
