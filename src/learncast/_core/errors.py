@@ -159,7 +159,9 @@ def hinted(function: Callable[Call, Result]) -> Callable[Call, Result]:
             check_keywords(options, known)
         twice = [key for key in tuple(parameters)[: len(args)] if key in options]
         if twice:
-            raise UnknownKeyword(f"{twice[0]} is given twice, by place and by name.", field=twice[0])
+            place, name = args[tuple(parameters).index(twice[0])], options[twice[0]]
+            got = f"{type(place).__name__} by place and {type(name).__name__} by name"
+            raise UnknownKeyword(f"{twice[0]} is given twice: {got}.", field=twice[0])
         return function(*args, **options)
 
     return call

@@ -165,4 +165,4 @@ def _check_names(tasks: Sequence[Task], loaders: Mapping[str, object]) -> None:
             raise InvalidSpec(f"Two tasks are called {name!r}. Rename one with task.renamed(...).", field="stages")
         if name not in loaders:
             given = ", ".join(map(repr, loaders)) or "none"
-            raise InvalidSpec(f"loaders must contain {name!r}, got {given}.", field="loaders")
+            raise InvalidSpec(f"loaders must map {name!r} to its batches, got {given}.", field="loaders")
