@@ -110,15 +110,13 @@ def interval(
 ) -> FloatArray:
     """Return the ends (2, ...) of the confidence interval of an estimate, from resamples over the first axis.
 
-    Noise biases the estimate (weak modes that are noise count as learnable, slow directions get slower), and resampling
-    adds the same bias once more. The interval therefore lies around the estimate minus the difference between the
-    median resample and the estimate. It is symmetric, on a logarithmic scale for counts and on a linear one for
-    quantities of either sign (`signed`). Its half width is the larger of the distances from the median to the 2.5% and
-    the 97.5% quantile, because few trials estimate the shorter tail too short. It is extended to the estimate. Counts
-    that differ by a few steps are dominated by rounding: a difference of a step is not a bias, and the ends are rounded
-    outwards. The
-    quantiles of the resamples themselves are returned if the estimate is 0 or infinite, or if half of the resamples are
-    infinite. ``python -m benchmarks coverage`` measures how often the intervals cover.
+    The interval is symmetric about the estimate, on a logarithmic scale for counts and on a linear one for quantities
+    of either sign (`signed`). Its half width is the larger of the distances from the median to the 2.5% and the 97.5%
+    quantile, because few trials estimate the shorter tail too short. The bias that the median shows is not subtracted:
+    with few trials it is mostly noise, and intervals that follow it cover too little. Counts that differ by a few steps
+    are dominated by rounding, so their ends are rounded outwards. The quantiles of the resamples themselves are
+    returned if the estimate is 0 or infinite, or if half of the resamples are infinite. ``python -m benchmarks
+    coverage`` measures how often the intervals cover.
 
     The stops of a curriculum suit the trials that they were chosen for, so that the same numbers of steps cost more on
     other trials. That difference is no bias. The ends therefore include the quantiles of the resamples `given`.
@@ -141,7 +139,7 @@ def interval(
     >>> import numpy as np
     >>> from learncast.theory import interval
     >>> interval(110.0, np.linspace(100.0, 140.0, 99)).round(1)
-    array([ 84.5, 120.3])
+    array([ 92.2, 131.2])
     """
     values, centre = np.asarray(resamples, dtype=float), np.asarray(estimate, dtype=float)
     plain = bounds(values)
@@ -151,13 +149,12 @@ def interval(
         tails = np.abs(scale(plain) - middle)
         half = np.where(np.isfinite(tails), tails, 0.0).max(axis=0)
         few = _few_steps_apart(centre, values, plain)
-        shift = np.where(few & (np.abs(np.median(values, axis=0) - centre) <= 1), 0.0, scale(centre) - middle)
-        moved = shift + np.stack([-half, half])
+        moved = np.stack([-half, half])
         ends = centre + moved if signed else centre * np.exp(moved)
         outwards = np.stack([np.floor(ends[0] + NEARLY), np.ceil(ends[1] - NEARLY)])
         ends = np.where(few, outwards, ends)
     known = np.isfinite(middle) & np.isfinite(ends).all(axis=0) & np.isfinite(plain)
-    ends = np.where(known, np.stack([np.minimum(ends[0], centre), np.maximum(ends[1], centre)]), plain)
+    ends = np.where(known, ends, plain)
     if given is None:
         return ends
     low, high = bounds(given)
