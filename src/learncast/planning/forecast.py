@@ -112,6 +112,11 @@ class Forecast(StageSequence, Reported, Displayable):
         resampled = self.resampled
         return self.total if resampled is None else resampled.interval_of(self.total)
 
+    @property
+    def drawn_steps(self) -> Steps:
+        """Steps that pictures mark: of full batches, if batches reach the goal by chance."""
+        return self.full_batch.steps if self.batches is not None and self.batches.by_chance else self.steps
+
     @cached_property
     def direct_time(self) -> LearningTime | None:
         """Direct training on the target, mode by mode; None if the last stage is given by steps."""
@@ -287,7 +292,7 @@ class Forecast(StageSequence, Reported, Displayable):
     def _plot(self) -> Plot:
         if len(self.requested) == 1 or not self.method.has_flow:
             curve, title = self.learning_curve(), f"How {self.target.name} is learned"
-            return Plot.of("learning_curve", curve, steps=self.steps, title=title)
+            return Plot.of("learning_curve", curve, steps=self.drawn_steps, title=title)
         return Plot.of("forgetting_curves", self.curves(points=80), title="Loss over training")
 
     def __repr__(self) -> str:

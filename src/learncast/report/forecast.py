@@ -173,7 +173,10 @@ def of_forecast(
 
     def draw() -> Figure:
         curve, optimum = made.full_batch.learning_curve(points=240), [row["optimum"] for row in rows]
-        course = Plot.of("learning_curve", curve, steps=steps, title=f'Learning "{chosen.name}"')
+        marked, title = steps if refusal else made.drawn_steps, f'Learning "{chosen.name}"'
+        if not math.isfinite(steps.descent) and not math.isfinite(steps.tried):
+            title += ", gradient flow"
+        course = Plot.of("learning_curve", curve, steps=marked, title=title)
         if not m.has_flow:
             return picture(course.on, width=4.2, height=3.0)
         modes = Plot.of("mode_strengths", flow.at(span).dataset, optimum=optimum, title="Strength of every mode")

@@ -55,6 +55,14 @@ def test_learning_curves_mark_the_steps_of_the_answer() -> None:
         assert dots == marked
 
 
+def test_a_curve_marks_full_batches_if_batches_arrive_by_chance() -> None:
+    task, network = lc.tasks.integration(steps=50), lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    forecast = lc.forecast(task, network, lc.Training(1e-3, batch=64))
+    assert forecast.batches is not None
+    assert forecast.batches.by_chance
+    assert forecast.drawn_steps.descent == forecast.full_batch.steps.descent != forecast.steps.descent
+
+
 def test_a_page_folds_long_tables() -> None:
     task, network = lc.tasks.integration(steps=20), lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=4)
     report = lc.forecast(task, network, learning_rate=1e-3).report()
