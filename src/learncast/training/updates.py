@@ -190,11 +190,12 @@ def optimizer_of(training: Training, parameters: Mapping[str, Tensor]) -> torch.
     return made
 
 
-def _made_by(rule: Any, parameters: Mapping[str, Tensor], settings: Mapping[str, object]) -> torch.optim.Optimizer:
+def _made_by(
+    rule: Callable[..., torch.optim.Optimizer], parameters: Mapping[str, Tensor], settings: Mapping[str, object]
+) -> torch.optim.Optimizer:
     """Return the optimiser that a class or function makes of parameters, or of their values if it knows no names."""
     by_name = isinstance(rule, OptimizerLike | ScaledOptimizer)
-    made: torch.optim.Optimizer = rule(parameters if by_name else list(parameters.values()), **settings)
-    return made
+    return rule(parameters if by_name else list(parameters.values()), **settings)
 
 
 def update_rule_of(training: Training, parameters: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer | SGD:
