@@ -257,3 +257,39 @@ def test_the_edge_of_noise_is_the_largest_strength_of_drawn_noise():
     # The mean of the largest strength is just below the edge: its distance is of order (n + m)^(1/6) below n + m.
     assert 0.85 < np.mean(tops) / np.mean(edges) < 1.0
     assert np.mean(edges) == pytest.approx(1.5 * (np.sqrt(n) + np.sqrt(m)) / np.sqrt(P), rel=0.02)
+
+
+def test_test_trials_may_count_at_other_steps_than_the_training_trials():
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((30, 4, 2))
+    y = x.cumsum(axis=1) @ rng.standard_normal((2, 1)) + 0.3 * rng.standard_normal((30, 4, 1))
+    counts = rng.random((30, 4)) < 0.6
+    counts[0, -1] = True
+    into, out = 0.3 * rng.standard_normal((3, 2)), 0.3 * rng.standard_normal((1, 3))
+    network = lc.LinearRNN(into, 0.8 * np.eye(3), out)
+    masked, complete = lc.Task.from_samples(x[:20], y[:20], mask=counts[:20]), lc.Task.from_samples(x[20:], y[20:])
+    z = np.stack([(x[:, : t + 1] * 0.8 ** np.arange(t, -1, -1)[:, None]).sum(axis=1) for t in range(4)], axis=1)
+    for train, test, live in (
+        (masked, complete, np.vstack([counts[:20], np.ones((10, 4), bool)])),
+        (lc.Task.from_samples(x[:20], y[:20]), lc.Task.from_samples(x[20:], y[20:], mask=counts[20:]),
+         np.vstack([np.ones((20, 4), bool), counts[20:]])),
+    ):  # fmt: skip
+        first, second, held_out = into, out, []
+        for _ in range(31):
+            error = (z @ (second @ first).T - y) * live[:, :, None]
+            held_out.append(0.5 * (error[20:] ** 2).sum() / 10)
+            slope = np.einsum("nto,ntc->oc", error[:20], z[:20]) / 20
+            first, second = first - 0.01 * second.T @ slope, second - 0.01 * slope @ first.T
+        found = lc.generalise(train, network, learning_rate=0.01, test=test, most_steps=30)
+        assert found.loss == pytest.approx(min(held_out), rel=1e-9)
+
+
+def test_test_trials_with_targets_at_the_end_do_not_test_targets_at_every_step():
+    x = np.random.default_rng(0).standard_normal((30, 4, 2))
+    counts = np.random.default_rng(1).random((30, 4)) < 0.6
+    end, masked = lc.Task.from_samples(x, x[:, -1]), lc.Task.from_samples(x, x, mask=counts)
+    network = lc.LinearRNN.random(2, 3, 2, rng=0)
+    for task, test in ((end, masked), (masked, end)):
+        with pytest.raises(lc.InvalidSpec) as caught:
+            lc.generalise(task, network, learning_rate=0.01, test=test, most_steps=5)
+        assert caught.value.field == "test"

@@ -460,6 +460,9 @@ def follow(
     for stage in stages:
         stage.check_forecast()
     settings, tasks = Training.of(training, learning_rate), [stage.task for stage in stages]
+    if settings.batch is not None:
+        sizes = [math.inf if task.recorded_trials is None else len(task.recorded_trials) for task in tasks]
+        settings = settings.with_(batch=settings.batch if settings.batch < max(sizes) else None)
     chosen = method_for(tasks, network, settings, method=method, strict=strict, seed=seed_of(seed), optimizers=True)
     if settings.batch is not None and chosen.promise == "response":
         raise UnsupportedModel(

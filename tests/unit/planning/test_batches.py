@@ -290,13 +290,25 @@ def test_steps_in_batches_do_not_depend_on_the_units_of_the_targets(recorded, fa
     np.testing.assert_allclose(counts[0], counts[1], atol=1)
 
 
-def test_a_batch_of_all_trials_is_the_full_batch():
+@pytest.mark.parametrize("optimizer", ["gd", "adam"])
+def test_a_batch_of_all_trials_is_the_full_batch(optimizer):
     x, y, network = recording()
-    for shuffle in (False, True):
-        training = lc.Training(5e-4, batch=len(x), shuffle=shuffle)
-        forecast = lc.forecast(Task.from_samples(x, y), network, training, lc.Accuracy(0.8), strict=False)
-        assert (forecast.batches.totals == forecast.full_batch.steps.descent).all()
-        assert forecast.batches.floor == 0 or shuffle
+    task, full = Task.from_samples(x, y), lc.Training(5e-4, optimizer=optimizer)
+    steps = [
+        lc.forecast(task, network, full.with_(batch=batch, shuffle=shuffle), lc.Accuracy(0.8), strict=False).steps
+        for batch, shuffle in ((None, False), (len(x), False), (len(x), True), (3 * len(x), False))
+    ]
+    assert np.isfinite(steps[0].descent)
+    assert len({(one.descent, one.interval) for one in steps}) == 1
+
+
+def test_decisions_are_counted_in_a_batch_of_all_trials():
+    pytest.importorskip("torch")
+    x, y, network = recording()
+    goal, training = lc.training.DecisionAccuracy(0.7, every=1), lc.Training(5e-4)
+    task = Task.from_samples(x, y)
+    counts = [lc.forecast(task, network, training.with_(batch=b), goal, strict=False).steps for b in (None, len(x))]
+    assert counts[0].descent == counts[1].descent
 
 
 def test_masked_trials_are_drawn_whole():

@@ -194,13 +194,21 @@ def _horizon(samples: Samples, test: bool) -> int:
     return min(most, HORIZON * max(int(grid[learned[0]]), 1))
 
 
+def _target_steps(task: Task) -> int:
+    """Steps at which a trial may have a target; statistics of masked trials do not say how many."""
+    if task.recorded_trials is not None:
+        return int(task.recorded_trials.targets.shape[1])
+    return 1 if task.targets == "end" else task.steps
+
+
 def _with_test(task: Task, test: Task, learner: MapLearner, training: Training) -> Samples:
     """Training and test trials as two folds; statistics where trials are not stored."""
     check_alike(task, test, "test")
-    if (task.steps, task.targets) != (test.steps, test.targets):
+    trained, tested = ((t.steps, _target_steps(t)) for t in (task, test))
+    if trained != tested:
         raise InvalidSpec(
-            f"test must have the {task.steps} steps of the task and its targets at {task.targets!r}, got {test.steps} "
-            f"and {test.targets!r}.",
+            f"test must have the {trained[0]} steps of the task and targets at {trained[1]} of them, got {tested[0]} "
+            f"and {tested[1]}.",
             field="test",
         )
     classes = [t.recording.classes for t in (task, test) if t.recording is not None and t.recording.classes]

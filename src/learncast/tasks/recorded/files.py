@@ -166,7 +166,10 @@ def _one(key: str, value: Sequence[str] | str) -> str:
 
 
 def _from_arrays(trials: dict[str, Any], options: dict[str, Any], labels: bool | None) -> Task:
-    flat = {key: _flat(trials[key], len(trials["inputs"])) for key in ("labels", "mask", "lengths") if key in trials}
+    size, mask = np.shape(trials["inputs"])[:2], trials.get("mask")
+    flat = {key: _flat(trials[key], size[0]) for key in ("labels", "mask", "lengths") if key in trials}
+    if mask is not None and size[1:] == (1,) and np.shape(mask) == size:  # of the readouts of one step, not of trials
+        flat["mask"] = mask
     labels = True if "labels" in flat else labels
     y = flat.pop("labels") if "labels" in flat else trials["targets"]
     return from_trials(trials["inputs"], y, labels=labels, **flat, **options)

@@ -64,6 +64,8 @@ class RecordedTrials:
         x, (y, labelled, every_step) = _checked(array_like("inputs", inputs), array_like("targets", targets), labels)
         size = tuple(x.shape[:2])
         counts, present = _mask(mask, size), _present(lengths, size)
+        if counts is not None and counts.ndim == 2 and size[1] == 1 and not every_step:
+            counts = counts[:, 0]
         numbers = np.arange(size[0]) if counts is None or counts.ndim == 2 else np.flatnonzero(counts)
         counted = counts if counts is not None and counts.ndim == 2 else None
         if counted is not None and not every_step:
@@ -226,7 +228,6 @@ def _mask(mask: ArrayLike | None, size: tuple[int, ...]) -> Mask | None:
         return None
     values = real_array("mask", array_like("mask", mask))
     values = values[:, :, 0] if values.ndim == 3 and values.shape[2] == 1 else values
-    values = values[:, 0] if values.shape == size and size[1] == 1 else values
     if values.shape not in (size[:1], size) or not np.isin(values, (0.0, 1.0)).all():
         raise InvalidSpec(f"mask must be 0 or 1 of shape {size[:1]} or {size}, got {_extent(values)}.", field="mask")
     return values == 1

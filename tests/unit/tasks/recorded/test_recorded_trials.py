@@ -70,6 +70,20 @@ def test_masks_are_stored_with_the_trials():
     np.testing.assert_array_equal(stored.counted, mask)
 
 
+def test_a_mask_of_readouts_leaves_the_loss_a_mean_over_all_trials_of_one_step_too(tmp_path):
+    inputs, targets = recording(40, steps=1)
+    mask = np.random.default_rng(1).random((40, 1)) < 0.5
+    loss = 0.5 * (targets[mask[:, 0]] ** 2).sum()
+    network = lc.TwoLayer(np.zeros((2, 2)), np.ones((2, 2)))
+    every = lc.Task.from_samples(inputs, targets[:, None], mask=mask)
+    chosen = lc.Task.from_samples(inputs, targets, mask=mask[:, 0])
+    np.savez(tmp_path / "day.npz", inputs=inputs, targets=targets[:, None], mask=mask)
+    read = lc.tasks.from_file(tmp_path / "day.npz", inputs="inputs", targets="targets", mask="mask")
+    for task, trials in ((every, 40), (read, 40), (chosen, mask.sum())):
+        first = lc.descend(task, network, learning_rate=1e-3, steps=1).at([0])["loss"].item()
+        np.testing.assert_allclose(first, loss / trials, rtol=1e-12)
+
+
 def test_reversed_targets_reverse_the_stored_targets():
     inputs, targets = recording(300)
     task = lc.Task.from_samples(inputs, targets)
