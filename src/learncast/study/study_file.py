@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
 
 from learncast._core.errors import InvalidSpec, LearncastError, brief, suggestion
 from learncast._core.limits import file_size, listed, tables_of
@@ -30,7 +34,21 @@ FILES = ("data", "test", "weights")
 class Section(BaseModel):
     """A table of a study file; unknown keys raise."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Describe keys by their docstrings; to look for those of every section would delay every command."""
+        found = handler(core_schema)
+        keys = handler.resolve_ref_schema(found).get("properties", {})
+        for kind in (kind for kind in cls.__mro__ if issubclass(kind, Section)):
+            (section,) = ast.parse(inspect.getsource(kind)).body
+            assert isinstance(section, ast.ClassDef)
+            for pair in pairwise(section.body):
+                match pair:
+                    case ast.AnnAssign(target=ast.Name(key)), ast.Expr(ast.Constant(str(text))) if key in keys:
+                        keys[key].setdefault("description", inspect.cleandoc(text))
+        return found
 
     @model_validator(mode="before")
     @classmethod

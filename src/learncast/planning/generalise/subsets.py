@@ -77,6 +77,14 @@ class Sample:
         return np.where(np.isfinite(loss), loss, np.inf).reshape(maps.shape[:-2])
 
 
+def moments_of(samples: Sequence[Sample], kept: Kept) -> tuple[FloatArray, FloatArray]:
+    """E[w w^T] and E[y w^T] over the folds kept, whose samples these are."""
+    each = [sample for sample, inside in zip(samples, kept, strict=True) if inside]
+    number = sum(sample.trials for sample in each)
+    power = sum(s.windows.T @ s.windows for s in each) / number
+    return np.asarray(power), np.asarray(sum(s.targets.T @ s.windows for s in each) / number)
+
+
 class Samples(ABC):
     """Trials or statistics, divided into folds, as a learner reads them."""
 
@@ -106,10 +114,7 @@ class Samples(ABC):
 
     def moments(self, kept: Kept) -> tuple[FloatArray, FloatArray]:
         """E[w w^T] and E[y w^T] over the folds kept, prepared by their means and scales."""
-        each = [sample for sample, inside in zip(self.samples(kept), kept, strict=True) if inside]
-        number = sum(sample.trials for sample in each)
-        power = sum(s.windows.T @ s.windows for s in each) / number
-        return np.asarray(power), np.asarray(sum(s.targets.T @ s.windows for s in each) / number)
+        return moments_of(self.samples(kept), kept)
 
     def trial_losses(self, fold: int, maps: FloatArray) -> FloatArray:
         """Loss of each trial of a fold, (trials, stops), of maps (stops, runs, ...) that were learned without it."""
@@ -334,7 +339,7 @@ def _learn(
         states = np.stack([learner.start if starts is None else starts[r] for r in group])
         zero[group.start : group.stop] = [[s.losses(nothing) for s in own] for own in samples]
         before.append(states)
-        for part, after in _paths(trials, [rows[r] for r in group], states, stops, begin):
+        for part, after in _paths(trials, [rows[r] for r in group], samples, states, stops, begin):
             with np.errstate(over="ignore", invalid="ignore"):
                 maps = learner.maps(after)  # (stops, rows, runs, outputs, values)
             if begin == 0:
@@ -354,12 +359,17 @@ def _learn(
 
 
 def _paths(
-    trials: Samples, rows: list[Kept], states: FloatArray, stops: Sequence[int], begin: int
+    trials: Samples,
+    rows: list[Kept],
+    samples: list[list[Sample]],
+    states: FloatArray,
+    stops: Sequence[int],
+    begin: int,
 ) -> Iterator[tuple[slice, FloatArray]]:
-    """Yield states (stops, rows, runs, ...), some stops at a time."""
+    """Yield states (stops, rows, runs, ...), some stops at a time; `samples` are those of each row."""
     training = trials.training
     if training.batch is None or training.batch >= len(trials.folds):
-        power, cross = (np.stack(part) for part in zip(*map(trials.moments, rows), strict=True))
+        power, cross = (np.stack(part) for part in zip(*map(moments_of, samples, rows), strict=True))
         for part, after in in_parts(trials.learner.advancing((power, cross)), states, stops):
             yield part, after[:, :, None]
         return

@@ -327,7 +327,9 @@ class PooledDescent:
         self, states: FloatArray, stops: Sequence[int], learning_rate: float, *, precise: bool = True
     ) -> list[FloatArray]:
         """Return the states after each of the increasing numbers of steps; within about one step if not precise."""
-        descents = Descents(self._slope(), self._nowhere, 0.0, self.growth, learning_rate)
+        descents = Descents(
+            self._slope(), lambda states, _: np.zeros(len(states), bool), 0.0, self.growth, learning_rate
+        )
         if descents.longest(precise=precise) > 1:  # otherwise growth alone allows single steps only
             descents = self._towards(np.zeros(()), states, learning_rate)
         return descents.states_after(states, stops, precise=precise)
@@ -346,11 +348,6 @@ class PooledDescent:
             return self._of(self.power, rows), self._of(self.cross, rows)
 
         return lambda states, rows: self.pull(states, *statistics(rows))
-
-    @staticmethod
-    def _nowhere(states: FloatArray, rows: Rows) -> NDArray[np.bool_]:
-        """No row has a goal."""
-        return np.zeros(len(states), dtype=bool)
 
     def _towards(self, goal: FloatArray, states: FloatArray, learning_rate: float) -> Descents:
         limits = np.broadcast_to(goal + self.bottleneck_loss, len(states))
