@@ -118,24 +118,25 @@ class Direct:
         """Best map and input power: M and S."""
         if self.family == "labels":
             return SHARES[:, None] * MEANS @ np.linalg.inv(S := np.eye(3) + (SHARES * MEANS.T) @ MEANS), S
-        M = np.random.default_rng(7).normal(size=(2, 3))
+        powers = np.ones(4) if self.family == "noisy" else RATES
+        M = np.random.default_rng(7).normal(size=(2, len(powers)))
         M *= 1.5 / np.linalg.norm(M, 2)
-        return M, np.diag(RATES) + np.outer(RATES, RATES) if self.family == "counts" else np.diag(RATES)
+        return M, np.diag(powers) + np.outer(powers, powers) if self.family == "counts" else np.diag(powers)
 
     def draw(self, rng: np.random.Generator) -> tuple[Array, Array]:
-        M, _ = self.population()
+        M, S = self.population()
         if self.family == "labels":  # classes of unequal shares, inputs with an offset
             classes = rng.choice(3, p=SHARES, size=self.trials)
             return rng.normal(size=(self.trials, 3)) + MEANS[classes], np.eye(3)[classes]
-        x = rng.poisson(RATES, size=(self.trials, 3)) if self.family == "counts" else rng.normal(size=(self.trials, 3))
-        x = x if self.family == "counts" else x * np.sqrt(RATES)
-        return x.astype(float), x @ M.T + rng.normal(size=(self.trials, 2))
+        counts, size = self.family == "counts", (self.trials, len(S))
+        x = rng.poisson(RATES, size).astype(float) if counts else rng.normal(size=size) * np.sqrt(np.diag(S))
+        return x, x @ M.T + (1.5 if self.family == "noisy" else 1.0) * rng.normal(size=(self.trials, 2))
 
     def repeat(self, seed: int, table: Coverage) -> None:
         M, S = self.population()
         x, y = self.draw(np.random.default_rng([seed, self.trials, *self.family.encode()]))
-        network = lc.LinearRNN.random(3, 8, y.shape[1], recurrence=0.9, scale=0.1, rng=1)
-        rate = 0.1 / float(np.linalg.eigvalsh(S)[-1])
+        network = lc.LinearRNN.random(len(S), 8, y.shape[1], recurrence=0.9, scale=0.1, rng=1)
+        rate = (0.05 if self.family == "noisy" else 0.1) / float(np.linalg.eigvalsh(S)[-1])
         task = lc.Task.from_samples(x[:, None], y)
         found = lc.forecast(task, network, learning_rate=rate, goal=lc.Accuracy(self.accuracy), strict=False)
         truth = descent(M, S, network.input_weights, network.output_weights, rate, self.accuracy)[0]
@@ -234,7 +235,7 @@ CASES: dict[str, Any] = {
     "ReLU curriculum, ten times the steps": Relu(planned=False, rate=1e-4),
 } | {
     f"{family}, {trials} trials": Direct(family, trials)
-    for family in ("Gaussian", "counts", "labels")
+    for family in ("Gaussian", "counts", "labels", "noisy")
     for trials in (20, 50, 120, 400)
 }
 
