@@ -143,7 +143,7 @@ SUMMARY = (
         "Two-layer solution at 1,000 times, 50 × 50",
         "two_layer",
         "1000 times, 50 x 50",
-        reason="Its 13 digits need 33 evaluations per piece of time; the ODE solver takes one step, for 9 digits.",
+        reason="Its 13 digits need 33 evaluations per piece of time; the ODE solver takes one step there for 9 digits.",
     ),
     Question(
         "Learnability window of a GRU",
