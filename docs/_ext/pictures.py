@@ -67,7 +67,7 @@ def recordings_memory(ax: Any) -> None:
 
 @_sized(4.4, 2.0)
 def recordings_forecast(ax: Any) -> None:
-    """Forecast of direct training: 95% is learned after 98 steps; resampled trials take 79 to 117."""
+    """Forecast of direct training: 95% is learned after 98 steps; resampled trials take 81 to 119."""
     forecast = lc.forecast(recorded(), NETWORK, learning_rate=RATE, goal=0.95)
     steps = np.arange(160)
     loss = forecast.solution.at(steps)["excess_loss"]
@@ -104,7 +104,7 @@ def recordings_candidates(ax: Any) -> None:
 
 @_sized(4.4, 1.15)
 def recordings_saving(ax: Any) -> None:
-    """The plan saves 34 steps; resampled trials give 11 to 57. The interval excludes 0, so that the saving is not chance."""
+    """The plan saves 34 steps; resampled trials give 13 to 57. The interval excludes 0, so that the saving is not chance."""
     plan = recorded_plan()
     ax.plot(plan.saving_interval, [0, 0], color=TARGET, lw=5, solid_capstyle="butt")
     ax.plot(plan.saving, 0, "o", color=TARGET, markersize=10)

@@ -35,7 +35,7 @@ def test_the_coverage_on_the_trust_page_is_that_of_the_stored_output():
     lines = (DOCS / "results/coverage.txt").read_text(encoding="utf-8").splitlines()[1:]
     stored = {line[:80].strip(): line[80:].split()[0] for line in lines if line.strip()}
     page = (DOCS / "start/trust.md").read_text(encoding="utf-8")
-    for inputs in ("Gaussian", "counts", "labels"):
+    for inputs in ("Gaussian", "counts", "labels", "noisy"):
         shares = [stored[f"{inputs}, {trials} trials: steps"] for trials in (20, 50, 120, 400)]
         assert f"| {inputs} | {' | '.join(shares)} |" in page
 
@@ -43,7 +43,9 @@ def test_the_coverage_on_the_trust_page_is_that_of_the_stored_output():
         shares = [float(share[:-1]) for name, share in stored.items() if all(word in name for word in words)]
         return f"{min(shares)}%", f"{max(shares)}%"
 
-    assert all(end in page for end in (*ends("by accuracy"), *ends("ReLU"), ends("total", "by steps")[0]))
+    assert all(end in page for end in (*ends("by accuracy"), *ends("ReLU"), *ends("total", "by steps")))
+    for name in ("start/trust.md", "start/faq.md", "how-to/recordings.md"):
+        assert " to ".join(ends("trials: steps")) in (DOCS / name).read_text(encoding="utf-8")
 
 
 def test_other_seeds_have_no_stored_results():
