@@ -155,7 +155,7 @@ def response(
     >>> for one, trials in ((task, 2000), (recorded, None)):
     ...     print(solve_response(response(one, network, trials=trials), learning_rate=1e-3).time_to(0.9))
     <LearningTime to 0.9: 1056.08 flow steps, 1057 descent steps (1040 to 1074), ok>
-    <LearningTime to 0.9: 920.721 flow steps, 922 descent steps (679 to 1239), ok>
+    <LearningTime to 0.9: 920.721 flow steps, 922 descent steps (682 to 1245), ok>
     """
     check_network(network)
     stream = TrialStream.of(task, trials, TRIALS[network.activation], rng)
