@@ -183,7 +183,10 @@ def _horizon(samples: Samples, test: bool) -> int:
     for stops in np.split(grid, range(2 * PER_DECADE, len(grid), PER_DECADE // 3)):
         found = learn(samples, [kept], (stops - done).tolist(), starts=[start])
         train = np.append(train, np.average(found.losses[0][kept], axis=0, weights=samples.weights[kept]))
-        fall, start, done = train[0] - train, found.first[-1], stops[-1]
+        with np.errstate(invalid="ignore"):
+            fall, start, done = train[0] - train, found.first[-1], stops[-1]
+        if not np.isfinite(train[-1]):  # it diverges
+            break
         # The fall at the last stop is at least that until now, and at most that with what is left.
         left = samples.learner.most_fall(moments, start)
         learned, surely = (np.flatnonzero(fall >= 0.99 * end)[:1] for end in (fall[-1], fall[-1] + left))

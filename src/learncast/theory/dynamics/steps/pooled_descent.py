@@ -283,8 +283,11 @@ class PooledDescent:
         weights, below, total = self.layers(states), self._root, np.zeros(())
         with np.errstate(over="ignore", invalid="ignore"):  # rows that diverge have no curvature
             for k, w in enumerate(weights):
-                above = 1.0 if k == self.depth - 1 else np.linalg.norm(product(weights[k + 1 :]), 2, axis=(-2, -1)) ** 2
-                total = total + np.asarray(above)[..., None, None] * (np.swapaxes(below, -1, -2) @ below)
+                above = product(weights[k + 1 :]) if k < self.depth - 1 else np.ones((1, 1))
+                if not np.isfinite(above).all():
+                    return np.full(len(states), np.inf)
+                size = np.linalg.norm(above, 2, axis=(-2, -1)) ** 2
+                total = total + size[..., None, None] * (np.swapaxes(below, -1, -2) @ below)
                 below = w @ below
         return largest(total) if np.isfinite(total).all() else np.full(len(states), np.inf)
 
