@@ -225,6 +225,23 @@ def test_a_count_that_rounding_changes_is_outside_and_one_at_a_large_rate_that_i
     assert caught.value.learning_rate < rate
 
 
+def test_modes_near_a_saddle_leave_it_along_all_of_their_weights():
+    """The input weights oppose the output weights, but for 1e-9 across their direction, which then grows first."""
+    rng = np.random.default_rng(0)
+    first = np.array([[0.5], [0.0], [0.0]]) + 1e-9 * rng.normal(size=(3, 1))
+    network, task = lc.LinearRNN(first, np.zeros((3, 3)), [[-0.5, 0.0, 0.0]]), static([[2.0]])
+    found = lc.forecast(task, network, lc.Training(0.1), lc.Accuracy(0.9))
+    one, two, steps = network.input_weights, network.output_weights, 0
+    while abs((two @ one).item() - 1.0) > 0.1:
+        error = (two @ one).item() * 2.0 - 2.0
+        one, two, steps = one - 0.1 * error * two.T, two - 0.1 * error * one.T, steps + 1
+    assert found.method.name != "modes"
+    assert found.steps.descent == steps
+    exact = lc.LinearRNN([[0.5], [0.0], [0.0]], np.zeros((3, 3)), [[-0.5, 0.0, 0.0]])
+    opposed = lc.forecast(task, exact, lc.Training(0.1), lc.Accuracy(0.9))
+    assert (opposed.method.name, opposed.steps.status.name) == ("modes", "not_learned")
+
+
 @pytest.mark.parametrize("share", [0.01, 0.5, 3.0])
 def test_the_largest_rate_does_not_depend_on_the_one_in_use(share):
     """Twice the inverse of the curvature at the balanced optimum, which is 2 beta."""
