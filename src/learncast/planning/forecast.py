@@ -475,8 +475,9 @@ def follow(
 
 
 def require_conditions(found: Forecast) -> None:
-    """Raise if a condition of the theory fails both without limit and up to the stops."""
-    if found.method.name == "flow" or not found.method.trust(found.places).holds:
+    """Raise if a condition of the theory fails both without limit and up to the stops, or a count is not steady."""
+    m = found.method
+    if m.name == "flow" or not (m.trust(found.places).holds and all(m.steady(k, m.start) for k in found.places)):
         _require(found)
 
 

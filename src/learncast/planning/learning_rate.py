@@ -15,6 +15,7 @@ from learncast.procedure.goals import Goal
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.results import Status, Steps
+from learncast.theory.dynamics.solution import settles
 
 #: Share of the largest safe learning rate that is suggested.
 SHARE = 0.5
@@ -104,9 +105,11 @@ def suggest_rate(
     rates = [_safe_rate(probe, k, stage.goal) for k, stage in enumerate(stages)]
     largest = min((rate for rate in rates if not math.isnan(rate)), default=math.inf) / probe.learning_rate
     for _ in range(MOST_HALVINGS if 0 < largest < math.inf else 0):
-        steps = at(SHARE * largest).total
-        if steps.status is not Status.diverged:
-            return SuggestedRate(SHARE * largest, largest, steps)
+        tried = at(SHARE * largest)
+        status = tried.total.status
+        unsettled = status is Status.outside_theory and not settles(tried.trust.assumptions)
+        if status is not Status.diverged and not unsettled:
+            return SuggestedRate(SHARE * largest, largest, tried.total)
         largest /= 2
     if all(stage.goal is not None and probe.nothing_to_learn(k, stage.goal) for k, stage in enumerate(stages)):
         return SuggestedRate(1.0, math.inf, at(1.0).total)

@@ -150,7 +150,8 @@ class StageSequence:
     def trust(self) -> Trust:
         """How far the forecast can be trusted: the conditions at the start, and of each stage up to its stop.
 
-        If descent was tried for longer without reaching the stop, they are those of the flow up to there.
+        If descent was tried for longer without reaching the stop, they are those of the flow up to there. If rounding
+        changes the steps of descent, they are those along descent.
         """
         own = self.method.trust(self.places)
         names = {a.name for a in own.assumptions}
@@ -160,7 +161,10 @@ class StageSequence:
             for flow, s in ends
         ]
         promise = "flow" if own.promise == "exact" and self.ends_at_saddle else own.promise
-        return Trust(worst([[a for a in own.assumptions if a.name != LIMIT], *later]), promise)
+        m, counted = self.method.precise, zip(self.places, self.run.descent_states, self.run.stages, strict=False)
+        outside = ((k, at, s.stage.goal) for k, at, s in counted if s.steps.status is Status.outside_theory)
+        unsteady = [m.unsteady(k, at, goal) for k, at, goal in outside if goal is not None]
+        return Trust(worst([[a for a in own.assumptions if a.name != LIMIT], *later, *unsteady]), promise)
 
     @property
     def ends_at_saddle(self) -> bool:

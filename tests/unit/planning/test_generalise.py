@@ -532,3 +532,25 @@ def test_the_default_horizon_is_ten_times_the_steps_that_learn_99_percent_of_the
     fall = losses[0] - np.array(losses)
     learned = next(n for n in stop_grid(most) if fall[n] >= 0.99 * fall[-1])
     assert lc.generalise(task_of(x, y), net, learning_rate=rate).most_steps == 10 * learned
+
+
+@pytest.mark.parametrize(("rate", "forecast_class"), [(0.2, "exact"), (0.7, "outside")])
+def test_a_rate_at_which_the_training_loss_rises_is_reported_as_its_condition(rate, forecast_class):
+    """Rate x curvature of the Gauss-Newton matrix, largest over the stops of descent in plain numpy."""
+    x, y, teacher = drawn(40, seed=2)
+    net, test = network(), population(teacher, 1.0)
+    found = lc.generalise(task_of(x, y), net, learning_rate=rate, test=test, most_steps=60)
+    A, C, S, sharp, losses = net.first, net.second, x.T @ x / len(x), {}, []
+    for step in range(61):
+        jacobian = np.concatenate([np.kron(C, np.eye(6)), np.kron(np.eye(2), A.T)], axis=1)
+        H = jacobian.T @ np.kron(np.eye(2), S) @ jacobian
+        sharp[step] = rate * np.linalg.eigvalsh(H)[-1]
+        losses.append(((x @ (C @ A).T - y) ** 2).sum() / (2 * len(x)))
+        G = (x @ (C @ A).T - y).T @ x / len(x)
+        A, C = A - rate * C.T @ G, C - rate * G @ A.T
+    assert (max(np.diff(losses)) > 0) == (forecast_class == "outside")
+    assert found.trust.forecast_class == forecast_class
+    measured = {a.name: a.measured for a in found.trust.assumptions}
+    largest = max(sharp[step] for step in found.values("steps").tolist())
+    expected = {} if forecast_class == "exact" else {"stable_learning_rate": pytest.approx(largest, rel=1e-6)}
+    assert measured == expected

@@ -188,6 +188,60 @@ def test_a_sharp_start_is_unstable_if_descent_from_it_diverges():
     assert outcomes[-1]
 
 
+@pytest.mark.parametrize(("seed", "level", "steady"), [(48, 0.999, False), (48, 0.9, True), (10, 0.999, True)])
+def test_a_count_that_rounding_changes_is_outside_and_one_at_a_large_rate_that_it_does_not_change_is_ok(
+    seed, level, steady
+):
+    """Plain descent of three layers from the same weights, and from weights changed by 1e-12 of themselves."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(5, 6)) * [1, 1, 0.3, 0.1, 0.1, 3]
+    y, layers = x @ rng.normal(size=(6, 2)), [0.5 * rng.normal(size=shape) for shape in ((6, 6), (6, 6), (2, 6))]
+    task, network = lc.Task.from_samples(x[:, None], y), lc.Deep(tuple(layers))
+    rate = 1.0 / lc.planning.method_for([task], network, RATE).descents[0].flattest
+    found = lc.forecast(task, network, lc.Training(rate), lc.R2(level), strict=False)
+
+    def plain(one, two, three):
+        for step in range(2000):
+            errors = (three @ two @ one @ x.T - y.T) / len(x)
+            if (errors**2).sum() * len(x) ** 2 <= (1 - level) * (y**2).sum():
+                return step
+            below, above = x @ one.T, three.T @ errors
+            moves = two.T @ above @ x, above @ below, errors @ (below @ two.T)
+            one, two, three = (w - rate * move for w, move in zip((one, two, three), moves, strict=True))
+        raise AssertionError
+
+    counts = [plain(*(w * (1 + 1e-12 * rng.normal(size=w.shape)) for w in layers)) for _ in range(4)]
+    limit = next(a for a in found.trust.assumptions if a.name == "stable_learning_rate")
+    assert (max(counts) - min(counts) <= 1) == steady
+    assert (found.forecast_class, found.steps.status.name) == (
+        ("integrated", "ok") if steady else ("outside", "outside_theory")
+    )
+    assert limit.holds == steady
+    if steady:
+        assert found.steps.descent == plain(*layers)
+        return
+    with pytest.raises(lc.AssumptionViolated) as caught:
+        lc.forecast(task, network, lc.Training(rate), lc.R2(level))
+    assert caught.value.learning_rate < rate
+
+
+def test_modes_near_a_saddle_leave_it_along_all_of_their_weights():
+    """The input weights oppose the output weights, but for 1e-9 across their direction, which then grows first."""
+    rng = np.random.default_rng(0)
+    first = np.array([[0.5], [0.0], [0.0]]) + 1e-9 * rng.normal(size=(3, 1))
+    network, task = lc.LinearRNN(first, np.zeros((3, 3)), [[-0.5, 0.0, 0.0]]), static([[2.0]])
+    found = lc.forecast(task, network, lc.Training(0.1), lc.Accuracy(0.9))
+    one, two, steps = network.input_weights, network.output_weights, 0
+    while abs((two @ one).item() - 1.0) > 0.1:
+        error = (two @ one).item() * 2.0 - 2.0
+        one, two, steps = one - 0.1 * error * two.T, two - 0.1 * error * one.T, steps + 1
+    assert found.method.name != "modes"
+    assert found.steps.descent == steps
+    exact = lc.LinearRNN([[0.5], [0.0], [0.0]], np.zeros((3, 3)), [[-0.5, 0.0, 0.0]])
+    opposed = lc.forecast(task, exact, lc.Training(0.1), lc.Accuracy(0.9))
+    assert (opposed.method.name, opposed.steps.status.name) == ("modes", "not_learned")
+
+
 @pytest.mark.parametrize("share", [0.01, 0.5, 3.0])
 def test_the_largest_rate_does_not_depend_on_the_one_in_use(share):
     """Twice the inverse of the curvature at the balanced optimum, which is 2 beta."""

@@ -109,6 +109,10 @@ class MapLearner(ABC):
         """Most that the loss can still fall from a state; infinite if the state is unstable or the least is unknown."""
         return math.inf
 
+    def sharpness(self, moments: Moments, states: FloatArray) -> float:
+        """Largest curvature of the training loss at states; nan if it is not measured."""
+        return math.nan
+
 
 def in_parts(advance: Advance, states: FloatArray, stops: Sequence[int]) -> Iterator[tuple[slice, FloatArray]]:
     """Yield the states after increasing numbers of steps, (stops, rows, ...), some stops at a time."""
@@ -190,11 +194,14 @@ class PooledLearner(MapLearner):
         return advance
 
     def most_fall(self, moments: Moments, state: FloatArray) -> float:
-        power, cross = moments
-        descent = replace(self._nothing, power=power, cross=cross)
-        if not self.learning_rate * descent.sharpness(state[None]) < STABLE:
+        if not self.learning_rate * self.sharpness(moments, state[None]) < STABLE:
             return math.inf
-        return max(float(descent.excess(state[None])[0]), 0.0)
+        power, cross = moments
+        return max(float(replace(self._nothing, power=power, cross=cross).excess(state[None])[0]), 0.0)
+
+    def sharpness(self, moments: Moments, states: FloatArray) -> float:
+        descent = replace(self._nothing, power=moments[0], cross=moments[1])
+        return max(descent.sharpness(state[None]) for state in states)
 
 
 class LagLearner(MapLearner):

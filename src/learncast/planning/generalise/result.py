@@ -19,10 +19,11 @@ from learncast.planning.generalise.curve import NORMAL, HeldOutCurve, HeldOutPro
 from learncast.planning.generalise.folds import Labels
 from learncast.planning.generalise.learners import PooledLearner
 from learncast.planning.generalise.subsets import Trials, raw_trials, same_trials
+from learncast.planning.methods.method import LIMIT
 from learncast.results import STEPS, Provenance, described, load_dataset, save_dataset, spec_hash, variables
 from learncast.tasks.best_map import Correlations
 from learncast.tasks.task import Task
-from learncast.theory.assumptions import Trust
+from learncast.theory.assumptions import Assumption, Trust
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -36,7 +37,8 @@ LITTLE = 0.05
 FEW = (0.7, 1.5)
 #: Correlation of the inputs of neighbouring trials from which on they depend on each other, and its standard errors.
 DEPENDENT, SURE = 0.1, 3.0
-
+#: Share of the first training loss below which a rise is rounding.
+RISE = 1e-9
 
 #: Dimensions, values and attributes of quantities by name.
 Variables = dict[str, tuple[Any, ...]]
@@ -185,8 +187,12 @@ class Generalisation(Displayable, Reported):
 
     @property
     def trust(self) -> Trust:
-        """Class of the forecast: the held-out loss of given test trials is exact, that of folds is an estimate."""
-        return Trust((), str(self.fact("promise")))
+        """Class of the forecast: the held-out loss of given test trials is exact, that of folds is an estimate.
+
+        It is outside if the training loss rises between stops because the learning rate is too large.
+        """
+        measured = self.contents.attrs.get(LIMIT)
+        return Trust(() if measured is None else (Assumption(LIMIT, float(measured)),), str(self.fact("promise")))
 
     @property
     def asked(self) -> HeldOutProblem:
@@ -349,6 +355,10 @@ def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: 
         "promise": "exact" if exact and problem.learner.linear else "estimated",
         "remarks": "\n".join(remarks),
     }
+    rises = (np.diff(found.train) > RISE * found.train[0]).any() and problem.training.batch is None
+    sharp = problem.learner.sharpness(problem.samples.moments(problem.kept), found.states) if rises else math.nan
+    if not math.isnan(sharp):
+        attrs[LIMIT] = problem.learner.learning_rate * sharp
     parts = (*found.stops[-1:], problem.folds, None if problem.test is None else problem.test.hash)
     own = spec_hash(problem.task.hash, problem.network.hash, problem.training.hash, *map(repr, parts))
     origin = Provenance("descent", (), own, problem.folds.seed)

@@ -18,14 +18,14 @@ from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.methods.method import CONVERGED, Learned, Method
 from learncast.procedure.goals import Goal
 from learncast.procedure.training import Training
-from learncast.results import Steps
+from learncast.results import Status, Steps
 from learncast.tasks.best_map import best_map
 from learncast.tasks.covariance import Dense
 from learncast.tasks.geometry import pooled_statistics
 from learncast.tasks.recorded.resampling import pooled_recording, resampled
 from learncast.tasks.recorded.span import in_span, trial_span
 from learncast.tasks.task import Task
-from learncast.theory.assumptions import Assumption, stable_learning_rate
+from learncast.theory.assumptions import Assumption, exact, stable_learning_rate
 from learncast.theory.dynamics.deep import closed_form
 from learncast.theory.dynamics.descent import MOST_COUNTED
 from learncast.theory.dynamics.gradient_flow import FlowSolution, flow_of
@@ -53,6 +53,11 @@ MOST_RESAMPLE_MOVES = 20_000
 FEW_LEFT = 0.1
 #: Steps after which descent from a start that is too sharp has diverged, and the growth of weights that shows it.
 TRIAL_STEPS, DIVERGED = 500, 1e8
+#: Counts that are taken again from weights changed by a relative `ROUNDING`, and the share of the steps by which these
+#: may differ.
+RECOUNTS, ROUNDING, STEADY = 3, 1e-12, 1e-3
+#: Places along descent at which the curvature is measured if its count depends on rounding.
+PLACES = 200
 
 
 class LinearMethod(Method):
@@ -207,6 +212,7 @@ class PooledMethod(LinearMethod):
             if all(closed_form(problem) is not None for problem in self.problems):
                 self.promise, self.kind = "exact", "theory"
         self._counts: dict[tuple[Any, ...], tuple[FloatArray, FloatArray]] = {}
+        self._unsteady: dict[tuple[int, Goal, bytes], tuple[Assumption, ...]] = {}
 
     @cached_property
     def pooled(self) -> list[PooledProblem]:
@@ -289,6 +295,36 @@ class PooledMethod(LinearMethod):
             sharp.append(self.descents[task].sharpness(self.start[None]))
         modes, rate = closed_form(self.problems[task]), stable_learning_rate(self.learning_rate, np.array(sharp))
         return (*(() if modes is None else modes.assumptions), self.pooled[task].scalar_recurrence, rate)
+
+    def steady(self, task: int, state: FloatArray) -> bool:
+        return self.descents[task].falls(state[None], self.learning_rate)
+
+    def unsteady(self, task: int, state: FloatArray, goal: Goal) -> tuple[Assumption, ...]:
+        key = task, goal, state.tobytes()
+        if key not in self._unsteady:
+            self._unsteady[key] = self._measure_unsteady(task, state, goal)
+        return self._unsteady[key]
+
+    def _measure_unsteady(self, task: int, state: FloatArray, goal: Goal) -> tuple[Assumption, ...]:
+        """The learning rate at the largest curvature that descent meets, if its count depends on rounding."""
+        if self.steady(task, state):
+            return ()
+        near = state * (1 + ROUNDING * np.random.default_rng(0).standard_normal((RECOUNTS, *state.shape)))
+        (steps,), counts = (self.steps_to(task, states, goal)[0] for states in (state[None], near))
+        if not math.isfinite(steps) or (np.abs(counts - steps) <= max(1.0, STEADY * steps)).all():
+            return ()
+        stops = np.unique(np.linspace(0, steps, PLACES).astype(int)).tolist()
+        way = self.advance(task, state[None], stops)[:, 0]
+        sharp = np.array([curvature(self.problems[task], self._weights(at)) for at in way])
+        return (stable_learning_rate(self.learning_rate, sharp),)
+
+    def _train(
+        self, task: int, flow_state: FloatArray, state: FloatArray, goal: Goal, flow: Solution | None
+    ) -> tuple[Steps, FloatArray]:
+        steps, end = super()._train(task, flow_state, state, goal, flow)
+        if steps.status is Status.ok and not exact(self.unsteady(task, state, goal)):
+            steps = replace(steps, status=Status.outside_theory)
+        return steps, end
 
     def _diverges(self, task: int) -> bool:
         """Whether descent from the start diverges; tried only if the start is too sharp for the learning rate."""

@@ -367,6 +367,14 @@ class Method(ABC):
             self._conditions[task] = self.measure_conditions(task)
         return self._conditions[task]
 
+    def steady(self, task: int, state: FloatArray) -> bool:
+        """Whether it is sure that no count of descent from a state depends on rounding, so that `unsteady` is empty."""
+        return True
+
+    def unsteady(self, task: int, state: FloatArray, goal: Goal) -> tuple[Assumption, ...]:
+        """Conditions along descent from a state to a goal, measured if the count depends on rounding; else none."""
+        return ()
+
     @cached_property
     def assumptions(self) -> tuple[Assumption, ...]:
         """For each condition the worst value over the tasks."""

@@ -30,6 +30,8 @@ __all__ = ["ModeSolution", "Modes", "modes", "modes_of"]
 
 #: Number of bootstrap resamples of a recorded task.
 RESAMPLES = 200
+#: Share of the weights below which a part across their hidden direction is rounding.
+ACROSS = 1e-13
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -233,15 +235,30 @@ def modes_of(tasks: Sequence[Task], network: LinearRNN) -> list[Modes]:
     alignment = Alignment.of(network, frame)
     shared = (
         Assumption("normal_recurrence", alignment.recurrence_residual),
-        Assumption("aligned_start", alignment.start_residual),
         conditions.balanced_start(alignment),
     )
     decomposed = []
     for task in tasks:
         strengths = weighted_strengths(task, frame, alignment.recurrence)
         own = (conditions.static_geometry(task, frame), conditions.aligned_input_covariance(task, frame))
-        decomposed.append(Modes(task, frame, alignment, *strengths, own + shared))
+        start = max(alignment.start_residual, _misaligned_growth(network, frame, alignment, strengths[0]))
+        every = (*own, shared[0], Assumption("aligned_start", start), shared[1])
+        decomposed.append(Modes(task, frame, alignment, *strengths, every))
     return decomposed
+
+
+def _misaligned_growth(network: LinearRNN, frame: Frame, alignment: Alignment, cross: FloatArray) -> float:
+    """Largest share across the hidden direction of what grows of a mode, for modes whose weights oppose the task.
+
+    The sum of both weights' vectors grows, and their difference shrinks. In an opposed mode the sum is so small that
+    parts across the direction, which are small next to the weights, decide how the mode leaves the saddle.
+    """
+    a, c, sign = alignment.input_weight, alignment.output_weight, np.sign(cross)
+    growing = network.input_weights @ frame.mode_inputs + sign * (network.output_weights.T @ frame.mode_outputs)
+    along = a + sign * c
+    across = np.linalg.norm(growing - alignment.directions * along, axis=0)
+    unsafe = (sign * a * c < 0) & (across > ACROSS * (np.abs(a) + np.abs(c)))
+    return float((across / np.where(unsafe, np.hypot(across, along), np.inf)).max(initial=0.0))
 
 
 def weighted_strengths(task: Task, frame: Frame, recurrence: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -17,7 +17,6 @@ from learncast.planning.generalise.generalise import generalise
 from learncast.planning.generalise.result import Generalisation
 from learncast.study.study_file import to_toml
 from learncast.tasks.task import Task
-from learncast.theory.assumptions import Trust
 from learncast.web.chart import Chart, ChartAxis, Series, Trace
 from learncast.web.panel import Panel, State, control, help_texts, settings_line
 from learncast.web.panels.own_data import RATES, opening, tasks_of
@@ -110,8 +109,8 @@ def _view(state: GeneraliseState) -> View:
     few = int(found.fact("trials")) <= SUBSETS
     enough = found.more_trials if few else "`learncast generalise` tells whether more trials would help."
     notes = (Note(enough), *(Note(text, "warning") for text in found.remarks))
-    trust, answer = Trust((), found.trust.forecast_class), f"{lead.removesuffix('.')}."
-    return View((chart, _modes(found)), trust, _readings(found, truth), notes, rest, answer=answer)
+    answer = f"{lead.removesuffix('.')}."
+    return View((chart, _modes(found)), found.trust, _readings(found, truth), notes, rest, answer=answer)
 
 
 def _modes(found: Generalisation) -> Chart:

@@ -326,6 +326,10 @@ class PooledDescent:
         """Steps that a number of strides or single steps can count, by default those after which `steps_to` ends."""
         return self._towards(np.zeros(()), states, learning_rate).most_counted(states, MOST_STEPS, moves)
 
+    def falls(self, states: FloatArray, learning_rate: float) -> bool:
+        """Whether the loss falls at every step, at the curvatures of the states and of the balanced optimum."""
+        return self._towards(np.zeros(()), states, learning_rate).falls
+
     def advance(
         self, states: FloatArray, stops: Sequence[int], learning_rate: float, *, precise: bool = True
     ) -> list[FloatArray]:
