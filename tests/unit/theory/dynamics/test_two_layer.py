@@ -855,7 +855,7 @@ def test_forget_on_the_example():
     [remark] = answer["remarks"]
     assert remark.startswith("stage 3 (colours, two items swapped): ")
     assert "0.125" in remark
-    assert answer["class"] == "exact"
+    assert answer["class"] == "flow"
     validity = {row["assumption"]: row["holds"] for row in answer["validity"]}
     assert validity == {
         "whitened_input": True,
