@@ -144,7 +144,7 @@ def test_every_candidate_is_trained_and_compared(write, tmp_path):
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["agrees"] is True
-    assert [row["plan"].split(" to ")[0] for row in found["rows"]] == ["direct training", "stronger"]
+    assert [row["plan"].split(" to ")[0] for row in found["rows"]] == ["direct training", '"stronger"']
     for row in found["rows"]:
         assert row["verdict"] in ("agrees", "cannot tell")
         assert len(row["measured_steps"]) == 3
