@@ -61,7 +61,9 @@ gru = result.dataset.isel(layer=0)
 per_lag, total = gru["window"].sel(sample_size=256).values
 print(f"256 sequences: up to lag {per_lag:.0f}, compared with noise at the lag")
 print(f"256 sequences: up to lag {total:.0f}, compared with all noise")
-print(f"time scale of the decay (1 / rate): {1 / float(gru['decay_rate']):.0f} steps")
+print(
+    f"time scale of the decay (1 / rate): {1 / float(gru['decay_rate']):.0f} steps"
+)
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 figures.window_curve(gru, ax)
 for lag in (2, 6, 12):
