@@ -104,10 +104,10 @@ FRAMES, BETWEEN = 25, 180
 
 
 def explorer_images() -> None:
-    """Screenshots of the explorer's first panel, light and dark, and an animation of learning task A and then task B."""
+    """Screenshots of the explorer's first panel and its answer, light and dark, and an animation of two tasks."""
     program = shutil.which("chromium")
     if program is None:
-        print("explorer.png, explorer_dark.png and explorer.gif are not updated: Chromium is not installed")
+        print("Pictures of the explorer are not updated: Chromium is not installed")
         return
     from playwright.sync_api import sync_playwright
 
@@ -123,6 +123,7 @@ def explorer_images() -> None:
                 sharp.goto(f"{address}{PINNED}")
                 settled(sharp)
                 sharp.screenshot(path=IMAGES / name)
+                sharp.screenshot(path=IMAGES / name.replace("explorer", "answer"), clip=answer_box(sharp))
                 sharp.close()
             page = browser.new_page(viewport={"width": 1280, "height": 1070})
             page.goto(f"{address}{LEARNING}")
@@ -133,6 +134,15 @@ def explorer_images() -> None:
     finally:
         server.terminate()
         server.communicate()
+
+
+def answer_box(page: Any) -> dict[str, float]:
+    """Area of the sentence, of the race and of the portrait, without the settings around them."""
+    boxes = [page.locator(part).bounding_box() for part in ("#answer", "#race", "#side-chart")]
+    left, top = (min(box[side] for box in boxes) for side in ("x", "y"))
+    right = max(box["x"] + box["width"] for box in boxes)
+    bottom = max(box["y"] + box["height"] for box in boxes)
+    return {"x": left - 8, "y": top - 6, "width": right - left + 16, "height": bottom - top + 14}
 
 
 def lesson_images(browser: Any, address: str) -> None:
