@@ -142,7 +142,7 @@ def answer_box(page: Any) -> dict[str, float]:
     left, top = (min(box[side] for box in boxes) for side in ("x", "y"))
     right = max(box["x"] + box["width"] for box in boxes)
     bottom = max(box["y"] + box["height"] for box in boxes)
-    return {"x": left - 8, "y": top - 6, "width": right - left + 16, "height": bottom - top + 14}
+    return {"x": left - 4, "y": top - 6, "width": right - left + 8, "height": bottom - top + 14}
 
 
 def lesson_images(browser: Any, address: str) -> None:
