@@ -43,20 +43,21 @@ def hero_figure() -> None:
         curves = {"first": 100 * output(FIRST, NETWORK, 260), "direct": 100 * output(TARGET, NETWORK, direct)}
         ax.axhline(goal, color=GREY, linewidth=0.8, linestyle="--")
         ax.plot(curves["direct"], color=look.DIRECT)
-        ax.plot(curves["first"][: first + 1], color=look.FIRST)
-        ax.plot(range(first, 261), curves["first"][first:], color=look.FIRST, linewidth=1, linestyle=":")
+        ax.axvspan(0, first, color=look.FIRST, alpha=0.1, linewidth=0)
+        ax.plot(curves["first"][: first + 1], color=STAGED)
+        ax.plot(range(first, 261), curves["first"][first:], color=STAGED, linewidth=1, linestyle=":")
         ax.annotate("", (first, goal), (direct, goal), arrowprops={"arrowstyle": "<->", "color": STAGED, "lw": 1.4})
-        ax.plot(first, goal, "o", color=look.FIRST, markersize=8)
+        ax.plot(first, goal, "o", color=STAGED, markersize=8)
         ax.plot(direct, goal, "o", color=look.DIRECT, markersize=8)
         words = {"ha": "center", "va": "bottom"}
         ax.text(
             (first + direct) / 2 + 12, goal + 3, f"{direct - first} steps saved", color=STAGED, weight="bold", **words
         )
         ax.text(
-            first - 8, goal + 4, f"stronger targets first,\nstopped after {first} steps", color=look.FIRST, ha="right"
+            first - 8, goal + 4, f"stronger targets first,\nstopped after {first} steps", color=STAGED, ha="right"
         )
         ax.text(direct - 22, goal - 8, f"target only:\n{direct} steps", color=look.DIRECT, va="top")
-        ax.text(252, 147, "without the stop", color=look.FIRST, ha="left", va="top")
+        ax.text(252, 147, "without the stop", color=STAGED, ha="left", va="top")
         ax.set(xlabel="gradient steps", ylabel="output (% of the target)", yticks=[0, 50, 100, 150])
         ax.set(xlim=(0, 390), ylim=(0, 152))
         save_versions(figure, IMAGES / "hero.svg")
