@@ -37,6 +37,13 @@ NUMBER = re.compile(r"([-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?))(?:/([\d.,]+))?\s*(
 TIME = re.compile(r"[\d.]+ (?:us|ms|s)")
 #: Speed-up below which the page says so.
 SLOW = 5.0
+#: The obvious way of each section, and the rows that are compared with it.
+OBVIOUS = {
+    "descent": "backpropagation through time in torch on the trials",
+    "two_layer": "an ODE solver for two-layer solutions",
+    "learnability": "the published pipeline for windows",
+}
+COMPARED = re.compile(r"(?:ODE solver|BPTT|obvious loop|published pipeline)\b.* over ")
 
 HEAD = """# Performance
 
@@ -48,8 +55,7 @@ HEAD = """# Performance
 :width: 540
 ```
 
-The obvious way is backpropagation through time in torch on the trials, an ODE solver for two-layer solutions, and the
-published pipeline for windows.
+The obvious way is {obvious}.
 
 ## How long will my problem take?
 
@@ -64,7 +70,8 @@ Every command shows its progress, and most take `--seconds`, which ends them wit
 ## All measurements
 
 `python -m benchmarks --report` measures everything and writes this page; with the name of a section it measures that
-section only. Ratios are of alternating runs. A time in brackets is that of the computation that a row names first.
+section only. Ratios are of alternating runs{shared}.
+A time in brackets is that of the computation that a row names first.
 Earlier measurements are kept in `benchmarks/results/history.json`.
 
 :::{{dropdown}} Goals of the developers
@@ -203,8 +210,10 @@ def page() -> tuple[str, int]:
     head = HEAD.format(
         headline=_headline(),
         measured=_measured(),
+        obvious=" and ".join(way for name, way in OBVIOUS.items() if name in having),
         sizes=_sizes(),
-        slower=_slower(answers()),
+        slower=_slower(),
+        shared=_shared(),
         goals=_goals(answers()),
     )
     sections = [_section(name) for name in having]
@@ -247,6 +256,7 @@ class Recording:
     plan: float
     training: float
     timed: str  #: steps of the training that were timed
+    interval: bool  #: whether the plan has an interval
 
 
 def recordings() -> list[Recording]:
@@ -260,13 +270,16 @@ def recordings() -> list[Recording]:
     for start in starts:
         own = [(label.strip(), value, goal) for label, value, goal in rows[start + 1 : start + 7]]
         named = {begin: row(own, begin) for begin in ("direct training in torch", "forecast over", "plan")}
-        if all(named.values()):
+        saved = row(own, "steps that the plan saves")
+        if saved and all(named.values()):
             trained, ratio, plan = (one[1] for one in named.values())
             quicker = min(map(number, trained.removesuffix(" s").split("/")))
             timed = re.search(r"([\d,]+) steps scaled", named["direct training in torch"][0])[1]
             channels, steps, trials = re.match(r"(\d+) channels x (\d+) steps x ([\d,]+)", rows[start][0]).groups()
             label = f"{trials} trials of {steps} steps, {channels} channels"
-            found.append(Recording(label, quicker * number(ratio), number(plan), quicker, timed))
+            found.append(
+                Recording(label, quicker * number(ratio), number(plan), quicker, timed, "no interval" not in saved[1])
+            )
     return found
 
 
@@ -277,34 +290,46 @@ def _headline() -> str:
         return "Times of the computations and of their obvious counterparts."
     one = known[0]
     return (
-        f"**For recorded trials ({one.trials}) a forecast takes {one.forecast:.3g} s, and a plan with its interval "
-        f"{one.plan:.2g} s. Training on them in torch takes {one.training:.0f} s**, {one.training / one.forecast:,.0f} "
-        f"times as long as the forecast."
+        f"**For recorded trials ({one.trials}) a forecast takes {one.forecast:.3g} s, and a plan"
+        f"{' with its interval' * one.interval} {one.plan:.2g} s. Training on them in torch would take "
+        f"{one.training:.0f} s** ({one.timed} steps timed), {one.training / one.forecast:,.0f} times as long as the "
+        f"forecast."
     )
 
 
 def _sizes() -> str:
     """The recordings in a table."""
-    lines = ["| recorded trials | forecast | plan with interval | training in torch |", "|---|--:|--:|--:|"]
+    lines = ["| recorded trials | forecast | plan | training in torch |", "|---|--:|--:|--:|"]
     lines += [
-        f"| {one.trials} | {one.forecast:.3g} s | {one.plan:.2g} s | {one.training:,.0f} s |" for one in recordings()
+        f"| {one.trials} | {one.forecast:.3g} s | {one.plan:.2g} s, {'with' if one.interval else 'no'} interval "
+        f"| {one.training:,.0f} s |"
+        for one in recordings()
     ]
     timed = {one.timed for one in recordings()}
     note = f"Of a training {' or '.join(sorted(timed))} steps were timed, and scaled to all that it needs."
     return "\n".join([*lines, "", note]) if timed else "Not measured yet."
 
 
-def _slower(found: list[Answer]) -> str:
-    """Questions that the obvious way answers sooner, or not much later."""
-    lines = [
-        f"- **{answer.question.question}**: {answer.bar[1]:.1f} times as fast as the obvious way. "
-        f"{answer.question.reason}"
-        for answer in sorted(found, key=lambda one: one.bar[1])
-        if answer.bar[0] == "ratio" and answer.bar[1] < SLOW
+def _slower() -> str:
+    """Rows that the obvious way answers sooner, or not much later."""
+    slow = [
+        (number(value), name, label, value)
+        for name, entry in current().items()
+        for label, value, _ in entry["sections"][name]
+        if COMPARED.match(_way(label)) and number(value) < SLOW
     ]
-    return (
-        "\n".join(lines) or f"Every question above is answered at least {SLOW:g} times as fast as in the obvious way."
-    )
+    lines = []
+    for _, name, label, value in sorted(slow):
+        reason = next((q.reason for q in SUMMARY if q.section == name and label.startswith(q.judged)), "")
+        case = f"{_about(name)[0]}, {_cell(label.partition(':')[0])}"
+        lines.append(f"- **{case}**: {_symbols(value)}. {reason}".rstrip())
+    head = f"These are less than {SLOW:g} times as fast as the obvious way:\n\n"
+    return head + "\n".join(lines) if lines else f"Nothing is less than {SLOW:g} times as fast as the obvious way."
+
+
+def _way(label: str) -> str:
+    """What a row that is not indented compares, after the case that it names."""
+    return label if label.startswith(("  ", "BPTT")) else label.rpartition(": ")[2]
 
 
 def _goals(found: list[Answer]) -> str:
@@ -381,15 +406,17 @@ def _measured() -> str:
     entries = list({id(entry): entry for entry in current().values()}.values())
     if not entries:
         return ""
-    commits = sorted({entry["version"].partition(" at ")[2] for entry in entries} - {""})
-    at = f" ({', '.join(commits)})" if commits else ""
     machines = " and ".join(dict.fromkeys(entry["machine"] for entry in entries))
-    load = max(entry.get("load", 0.0) for entry in entries)
-    shared = f", which other programs used too (load {load:g})" if any(map(_busy, entries)) else ""
     return (
-        f"Everything on this page was measured on {_day(entries[-1]['date'])} with version {_release(entries[-1])}{at}"
-        f", in CPU seconds of one thread, the fastest of several runs. Machine: {machines}{shared}."
+        f"Everything on this page was measured on {_day(entries[-1]['date'])} with version {_release(entries[-1])}"
+        f", in CPU seconds of one thread, the fastest of several runs. Machine: {machines}."
     )
+
+
+def _shared() -> str:
+    """That other programs used the machine during a measurement."""
+    busy = [entry["load"] for entry in current().values() if _busy(entry)]
+    return f", in CPU time, because other programs used the machine too (load {max(busy):g})" if busy else ""
 
 
 def _busy(entry: dict) -> bool:

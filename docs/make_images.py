@@ -43,20 +43,21 @@ def hero_figure() -> None:
         curves = {"first": 100 * output(FIRST, NETWORK, 260), "direct": 100 * output(TARGET, NETWORK, direct)}
         ax.axhline(goal, color=GREY, linewidth=0.8, linestyle="--")
         ax.plot(curves["direct"], color=look.DIRECT)
-        ax.plot(curves["first"][: first + 1], color=look.FIRST)
-        ax.plot(range(first, 261), curves["first"][first:], color=look.FIRST, linewidth=1, linestyle=":")
+        ax.axvspan(0, first, color=look.FIRST, alpha=0.1, linewidth=0)
+        ax.plot(curves["first"][: first + 1], color=STAGED)
+        ax.plot(range(first, 261), curves["first"][first:], color=STAGED, linewidth=1, linestyle=":")
         ax.annotate("", (first, goal), (direct, goal), arrowprops={"arrowstyle": "<->", "color": STAGED, "lw": 1.4})
-        ax.plot(first, goal, "o", color=look.FIRST, markersize=8)
+        ax.plot(first, goal, "o", color=STAGED, markersize=8)
         ax.plot(direct, goal, "o", color=look.DIRECT, markersize=8)
         words = {"ha": "center", "va": "bottom"}
         ax.text(
             (first + direct) / 2 + 12, goal + 3, f"{direct - first} steps saved", color=STAGED, weight="bold", **words
         )
         ax.text(
-            first - 8, goal + 4, f"stronger targets first,\nstopped after {first} steps", color=look.FIRST, ha="right"
+            first - 8, goal + 4, f"stronger targets first,\nstopped after {first} steps", color=STAGED, ha="right"
         )
         ax.text(direct - 22, goal - 8, f"target only:\n{direct} steps", color=look.DIRECT, va="top")
-        ax.text(252, 147, "without the stop", color=look.FIRST, ha="left", va="top")
+        ax.text(252, 147, "without the stop", color=STAGED, ha="left", va="top")
         ax.set(xlabel="gradient steps", ylabel="output (% of the target)", yticks=[0, 50, 100, 150])
         ax.set(xlim=(0, 390), ylim=(0, 152))
         save_versions(figure, IMAGES / "hero.svg")
@@ -104,10 +105,10 @@ FRAMES, BETWEEN = 25, 180
 
 
 def explorer_images() -> None:
-    """Screenshots of the explorer's first panel, light and dark, and an animation of learning task A and then task B."""
+    """Screenshots of the explorer's first panel and its answer, light and dark, and an animation of two tasks."""
     program = shutil.which("chromium")
     if program is None:
-        print("explorer.png, explorer_dark.png and explorer.gif are not updated: Chromium is not installed")
+        print("Pictures of the explorer are not updated: Chromium is not installed")
         return
     from playwright.sync_api import sync_playwright
 
@@ -123,6 +124,7 @@ def explorer_images() -> None:
                 sharp.goto(f"{address}{PINNED}")
                 settled(sharp)
                 sharp.screenshot(path=IMAGES / name)
+                sharp.screenshot(path=IMAGES / name.replace("explorer", "answer"), clip=answer_box(sharp))
                 sharp.close()
             page = browser.new_page(viewport={"width": 1280, "height": 1070})
             page.goto(f"{address}{LEARNING}")
@@ -133,6 +135,15 @@ def explorer_images() -> None:
     finally:
         server.terminate()
         server.communicate()
+
+
+def answer_box(page: Any) -> dict[str, float]:
+    """Area of the sentence, of the race and of the portrait, without the settings around them."""
+    boxes = [page.locator(part).bounding_box() for part in ("#answer", "#race", "#side-chart")]
+    left, top = (min(box[side] for box in boxes) for side in ("x", "y"))
+    right = max(box["x"] + box["width"] for box in boxes)
+    bottom = max(box["y"] + box["height"] for box in boxes)
+    return {"x": left - 4, "y": top - 6, "width": right - left + 8, "height": bottom - top + 14}
 
 
 def lesson_images(browser: Any, address: str) -> None:

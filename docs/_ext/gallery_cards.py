@@ -41,13 +41,31 @@ class ExampleCard(SphinxDirective):
         ]
 
 
+#: Opening of a card, whose tooltip is the first paragraph of the script, and its title.
+TOOLTIP = re.compile(r'<div class="sphx-glr-thumbcontainer" tooltip="([^"]*)">')
+TITLE = '<div class="sphx-glr-thumbnail-title">'
+
+
+def say(doctree: nodes.document) -> None:
+    """Write the first sentence of each script below the title of its card."""
+    sentence = ""
+    for raw in doctree.findall(nodes.raw):
+        text = raw.astext()
+        if found := TOOLTIP.search(text):
+            sentence = re.split(r"(?<=[.?]) ", found[1])[0]
+        elif TITLE in text:
+            said = f'</div><div class="card-text">{sentence}</div>'
+            raw.children[:] = [nodes.Text(text.replace("</div>", said, 1))]
+
+
 def card(base: str) -> dict[str, Path]:
     """Looks and files of the picture of a card."""
     return versions(Path(f"{base}_card.svg"))
 
 
 def use_cards(app: Sphinx, doctree: nodes.document) -> None:
-    """Show the pictures of cards in the version of the page."""
+    """Show the pictures of cards in the version of the page, and what each shows."""
+    say(doctree)
     for image in list(doctree.findall(nodes.image)):
         if found := THUMBNAIL.match(image["uri"]):
             folder, name = found.groups()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -44,6 +45,16 @@ GUIDES = {
 }
 
 
+#: Headings of `learncast.figures`, and the modules whose names they group; the others are helpers.
+FIGURES = {
+    "Curricula": "maps plans runs",
+    "Learning and forgetting": "curves matrices",
+    "Windows": "cells windows",
+    "Tasks and networks": "networks profiles schematics",
+    "Helpers": "",
+}
+
+
 def guides() -> dict[str, str]:
     """Links to the guides of a name and to the command of that name."""
     found = {name: ", ".join(f":doc:`{page}`" for page in pages.split()) for name, pages in GUIDES.items()}
@@ -70,15 +81,16 @@ def top_page() -> str:
 
 
 def package_page(package: str) -> str:
-    """Names of one package, grouped by the subpackage that defines them."""
+    """Names of one package, grouped by the subpackage that defines them, or by the subject of figures."""
     module = import_module(f"learncast.{package}")
     groups: dict[str, list[Name]] = {}
     for name in public_names.of_package(package):
         groups.setdefault(_group(module, name), []).append(name)
-    parts = [f"# learncast.{package}", _first_paragraph(module)]
-    for group in sorted(groups):
+    parts = [f"# learncast.{package}", inspect.getdoc(module) or ""]
+    for group in FIGURES if package == "figures" else sorted(groups):
         if group:
-            parts += [f"## {group}", _first_paragraph(import_module(f"{module.__name__}.{group}"))]
+            about = "" if group in FIGURES else _first_paragraph(import_module(f"{module.__name__}.{group}"))
+            parts += [f"## {group}", about]
         parts += [
             _summary(exporting, [n for n in groups[group] if n.module == exporting])
             for exporting in _modules(groups[group])
@@ -87,10 +99,12 @@ def package_page(package: str) -> str:
 
 
 def _group(module: ModuleType, name: Name) -> str:
-    """Subpackage of `learncast.theory` that defines a name; other packages have one list."""
+    """Subpackage of `learncast.theory` that defines a name, or the subject of a figure; other packages have one list."""
     if name.module != module.__name__:
         return name.module.removeprefix(f"{module.__name__}.")
     home = name.home.removeprefix(f"{module.__name__}.")
+    if module.__name__ == "learncast.figures":
+        return next((subject for subject, homes in FIGURES.items() if home in homes.split()), "Helpers")
     return home.split(".")[0] if module.__name__ == "learncast.theory" and home != name.home else ""
 
 

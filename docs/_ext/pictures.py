@@ -200,7 +200,7 @@ def forecast_and_trained(axes: Any) -> None:
         for row in (row for row in chosen if row["forecast"] != row["trained"]):
             place = row["trained"], 100 * (row["forecast"] / row["trained"] - 1)
             words = f"{row['forecast']:,.0f} forecast, {row['trained']:,.0f} trained"
-            ax.annotate(words, place, (6, 0), textcoords="offset points", va="center", size=7)
+            ax.annotate(words, place, (-6, 0), textcoords="offset points", ha="right", va="center", size=7)
         ax.set(xscale="log", xlim=(1.4, 1.6 * max(row["trained"] for row in rows)), ylim=(-0.75, 0.75))
         ax.set(yticks=[-0.5, 0, 0.5])
         ax.tick_params(labelbottom=ax is axes[-1])

@@ -18,8 +18,8 @@ HTML = """
 <figure class="race" id="race">
   <p class="race-answer" id="race-answer" aria-live="polite">Stop the first task at {best}% learned: <b>{total} steps</b>
   instead of {direct}.</p>
-  <div class="race-keys" aria-hidden="true"><span class="key first">first task, stronger targets</span><span
-  class="key second"{second}>then the target</span><span class="key direct">direct training</span></div>
+  <div class="race-keys" aria-hidden="true"><span class="key curriculum">curriculum</span><span
+  class="key direct">direct training</span><span class="key first">first task, stronger targets</span></div>
   <div class="race-picture" id="race-picture" role="img" aria-label="Output of the network against gradient steps.
   Direct training reaches the target after {direct} steps, the curriculum after {total}."></div>
   <div class="race-controls">
@@ -43,8 +43,7 @@ def html() -> str:
     race = json.loads(numbers)
     best = next(stop for stop in race["stops"] if stop["percent"] == race["best"])
     total = best["first"] + best["second"]
-    hidden = "" if best["second"] else " hidden"
-    return HTML.format(second=hidden, best=race["best"], direct=race["direct"], total=total, numbers=numbers)
+    return HTML.format(best=race["best"], direct=race["direct"], total=total, numbers=numbers)
 
 
 class Race(SphinxDirective):

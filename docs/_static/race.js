@@ -43,23 +43,23 @@
     for (let step = 0; step <= 300; step += 100) parts.push(text(step, x(step), height - 20, "tick"));
     parts.push(text("strength of the output, in % of the target", 0, 13, "name tick"));
     parts.push(text("gradient steps", x(MOST / 2), height - 3, "tick"), text("target", x(0) + 6, y(1) - 7, "name"));
+    parts.push(`<rect class="during" x="${x(0)}" y="${EDGE.top}" width="${x(stop.first) - x(0)}" height="${y(0) - EDGE.top}"/>`);
     parts.push(`<path class="rest" d="${path(first.slice(stop.first))}"/>`);
-    parts.push(`<path class="direct" d="${path(upTo(direct))}"/><path class="first" d="${path(upTo(first.slice(0, stop.first + 1)))}"/>`);
+    parts.push(`<path class="direct" d="${path(upTo(direct))}"/><path class="curriculum" d="${path(upTo(first.slice(0, stop.first + 1)))}"/>`);
     if (shown >= stop.first) {
-      parts.push(`<path class="second" d="${path(upTo(second))}"/>`);
+      parts.push(`<path class="curriculum" d="${path(upTo(second))}"/>`);
       const [a, b] = first[stop.first];
       parts.push(`<rect class="first" x="${x(a) - 5}" y="${y(b) - 5}" width="10" height="10" transform="rotate(45 ${x(a)} ${y(b)})"/>`);
     }
-    parts.push(runner(direct, "direct"), shown < stop.first ? runner(first, "first") : runner(second, "second"));
+    parts.push(runner(direct, "direct"), shown < stop.first ? runner(first, "curriculum") : runner(second, "curriculum"));
     if (shown >= race.direct) parts.push(text(race.direct, x(race.direct), y(1) + 24, "count direct"));
     if (shown >= total(stop)) {
       // Above the curve where the two numbers would stand on each other, by their places in pixels.
       const near = Math.abs(x(total(stop)) + 16 - x(race.direct)) < COUNT, [, end] = second.at(-1);
-      parts.push(text(total(stop), x(total(stop)) + (near ? -8 : 16), y(end) + (near ? -14 : 24), "count second"));
+      parts.push(text(total(stop), x(total(stop)) + (near ? -8 : 16), y(end) + (near ? -14 : 24), "count curriculum"));
     }
     picture.innerHTML = `${parts.join("")}</svg>`;
     drawBars(stop);
-    document.querySelector(".race-keys .second").hidden = !stop.second;  // no line without steps
     const saved = race.direct - total(stop);
     percent.textContent = `${stop.percent}%`;
     slider.setAttribute("aria-valuetext", `${stop.percent}% learned, ${total(stop)} steps in all`);

@@ -87,11 +87,11 @@ print(
 )
 
 # %%
-# Initial weights that cannot learn
-# ---------------------------------
+# Initial weights that end on a saddle
+# ------------------------------------
 #
 # In half of all balanced initialisations of a square network a determinant has the wrong sign. The flow then ends on a *saddle*:
-# one mode is never learned, and the loss keeps what this mode explains, here 0.125. Descent stalls near the saddle and leaves it
+# it never learns one mode, and its loss keeps what this mode explains, here 0.125. Descent stalls near the saddle and leaves it
 # late, by its finite steps or by the noise of its batches. The forecast shows which initial weights are affected.
 
 starts = [

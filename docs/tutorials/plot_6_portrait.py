@@ -36,8 +36,8 @@ lc.figures.portrait(portrait, ax)
 plt.show()
 
 # %%
-# Blue saves steps compared with direct training, red costs steps, and white makes no difference. Blue and red have a scale each
-# ("two scales"), because the largest loss exceeds the largest saving.
+# Blue saves steps compared with direct training, red costs steps, and the pale or dark middle makes no difference. Blue and red
+# have a scale each ("two scales"), because the largest loss exceeds the largest saving.
 #
 # - **Target's optimum** (yellow): the first task ends exactly on the target's solution.
 # - **Breaks even**: pretraining neither saves nor costs. At strength 1 the first task *is* the target. The hook at the right encloses

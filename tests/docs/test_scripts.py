@@ -54,6 +54,16 @@ def test_the_card_of_a_script_is_the_figure_that_it_states():
     assert set(numbers.values()) == {1, 2}
 
 
+def test_a_card_has_the_first_sentence_of_its_script():
+    cards = pytest.importorskip("gallery_cards", reason="Sphinx is not installed")
+    page = cards.nodes.section()
+    page += cards.nodes.raw("", '<div class="sphx-glr-thumbcontainer" tooltip="One. Two.">', format="html")
+    page += cards.nodes.raw("", f"{cards.TITLE}Name</div></div>", format="html")
+    cards.say(page)
+    assert page.astext().count("One.") == 2
+    assert page.astext().count("Two.") == 1
+
+
 @pytest.mark.parametrize("script", list(cases()))
 def test_script_runs_and_draws(script, monkeypatch):
     with mpl.rc_context({"backend": "agg"}):

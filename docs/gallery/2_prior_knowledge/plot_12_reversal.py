@@ -3,7 +3,7 @@ Reversal learning passes a saddle
 =================================
 
 After a task is learned, all answers are reversed. The weights must pass through zero, where the gradient vanishes. With
-balanced layers they stay there forever. The more the two layers are unbalanced, the shorter the plateau.
+balanced layers the gradient flow stays there. The more the two layers are unbalanced, the shorter the plateau.
 """
 
 import matplotlib.pyplot as plt

@@ -1,9 +1,9 @@
 """
-Initial weights that never learn
-================================
+Initial weights that end on a saddle
+====================================
 
-Ten balanced initialisations of the same size. Some learn both modes. In the others a determinant has the wrong sign: under
-exact gradient flow they end on a saddle and never learn one mode. The forecast shows this before training. Descent stalls near the
+Ten balanced initialisations of the same size. Some learn both modes. In the others a determinant has the wrong sign: the
+exact gradient flow ends on a saddle and does not learn one mode. The forecast shows this before training. Descent stalls near the
 saddle and leaves it late, by its finite steps or by noise.
 """
 
@@ -23,7 +23,7 @@ for seed in range(10):
     )
     solution = lc.forecast(task, start, learning_rate=0.02).solution
     stuck = bool(solution.remarks)
-    name = "one mode is never learned" if stuck else "both modes are learned"
+    name = "the flow ends on a saddle" if stuck else "both modes are learned"
     ax.plot(
         times,
         solution.at(times)["excess_loss"],

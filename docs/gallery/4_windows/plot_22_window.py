@@ -57,11 +57,15 @@ result = windows.window(
     measurement=windows.Measurement(lags=list(range(1, 25))),
     rule=windows.DetectionRule(sample_sizes=[4, 8, 16, 32, 64, 256, 1024, 4096]),
 )
-print(result.summary)
-rate = float(result.dataset["decay_rate"].isel(layer=0))
-print(f"1 / rate of the decay is {1 / rate:.0f} steps.")
+gru = result.dataset.isel(layer=0)
+per_lag, total = gru["window"].sel(sample_size=256).values
+print(f"256 sequences: up to lag {per_lag:.0f}, compared with noise at the lag")
+print(f"256 sequences: up to lag {total:.0f}, compared with all noise")
+print(
+    f"time scale of the decay (1 / rate): {1 / float(gru['decay_rate']):.0f} steps"
+)
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
-figures.window_curve(result.dataset.isel(layer=0), ax)
+figures.window_curve(gru, ax)
 for lag in (2, 6, 12):
     ax.axhline(lag, color=figures.COLOURS[2], linewidth=0.8, zorder=0)
     ax.annotate(
