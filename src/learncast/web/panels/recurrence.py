@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from learncast._core.validation import FloatArray
-from learncast.display import format_count, format_number
+from learncast.display import format_count
 from learncast.study.study_file import to_toml
 from learncast.theory.assumptions import Trust
 from learncast.theory.recurrence.optimum import Optimum, RecurrenceFit
@@ -372,14 +373,14 @@ def _order_readings(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> t
         trained, fixed = mode.half / state.learning_rate, mode.half_fixed / state.learning_rate
         descent, label = half_loss_descent(mode.series, state), f"mode {k + 1} halves its loss, b"
         descent_text = "not computed" if math.isnan(descent) else format_count(descent)
-        text = f"not within {state.steps:.6g} steps" if math.isnan(trained) else format_number(trained)
+        flow = Reading.flow(f"{label} trained", trained)
         readings += [
             Reading(f"{label} trained", descent, "steps", descent_text),
-            Reading(f"{label} trained (flow)", trained, "steps", text),
+            replace(flow, text=f"not within {state.steps:.6g} steps") if math.isnan(trained) else flow,
             Reading.flow(f"{label} fixed", fixed),
         ]
     last = modes[0].last.recurrence
-    return (*readings, Reading("final recurrence of mode 1", last, "1/step", f"{last:.5g}"))
+    return (*readings, Reading("final recurrence of mode 1", last, "1/step", _number(last)))
 
 
 def _order_text(modes: tuple[LearnedMode, ...]) -> str:
