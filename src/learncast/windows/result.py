@@ -105,7 +105,8 @@ def _more_data(layer: xr.Dataset) -> str:
         return ""
     if more > 10 * int(layer["lag"][-1]):
         return "by the fitted decay, 4x the data would reach far beyond the measured lags"
-    return f"by the fitted decay, 4x the data would give about {max(more, reach):.0f}"
+    detected = f"the lags detected so far give at least {reach:g}"
+    return f"by the fitted decay, 4x the data would give about {max(more, reach):.0f}; {detected}"
 
 
 def _decay(layer: xr.Dataset) -> str:
