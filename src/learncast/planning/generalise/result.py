@@ -291,10 +291,8 @@ class Generalisation(Displayable, Reported):
             return f"Any stop from step {low:,} on is as good within the noise: {loss}.{unsure}"
         if self.stop == self.most_steps:
             return f"At step {self.stop:,}, the last, {loss} and still falls.{unsure}"
-        rise = f"Training on to {self.most_steps:,} raises it {self.rise:.3g} times ({_between(self.rise_interval)})."
-        if self.rise_interval[0] <= 1:
-            change = f"changes it by a factor of {self.rise:.3g} ({_between(self.rise_interval)})"
-            rise = f"Training on to {self.most_steps:,} {change}."
+        change = "changes it by a factor of {:.3g}" if self.rise_interval[0] <= 1 else "raises it {:.3g} times"
+        rise = f"Training on to {self.most_steps:,} {change.format(self.rise)} ({_between(self.rise_interval)})."
         if not math.isfinite(self.rise):
             rise = f"Descent diverges before step {self.most_steps:,}."
         about = "" if low == high else "about "

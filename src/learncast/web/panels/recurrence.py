@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -373,14 +372,13 @@ def _order_readings(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> t
         trained, fixed = mode.half / state.learning_rate, mode.half_fixed / state.learning_rate
         descent, label = half_loss_descent(mode.series, state), f"mode {k + 1} halves its loss, b"
         descent_text = "not computed" if math.isnan(descent) else format_count(descent)
-        flow = Reading.flow(f"{label} trained", trained)
+        flow, late = Reading.flow(f"{label} trained", trained), f"not within {state.steps:.6g} steps"
         readings += [
             Reading(f"{label} trained", descent, "steps", descent_text),
-            replace(flow, text=f"not within {state.steps:.6g} steps") if math.isnan(trained) else flow,
+            Reading(flow.label, trained, "steps", late) if math.isnan(trained) else flow,
             Reading.flow(f"{label} fixed", fixed),
         ]
-    last = modes[0].last.recurrence
-    return (*readings, Reading("final recurrence of mode 1", last, "1/step", _number(last)))
+    return (*readings, _reading("final recurrence of mode 1", modes[0].last.recurrence, "1/step"))
 
 
 def _order_text(modes: tuple[LearnedMode, ...]) -> str:
