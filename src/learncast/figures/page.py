@@ -356,7 +356,7 @@ def logarithmic(ax: Axes, along: str = "x") -> None:
     else:
         ticks = np.array([float(f"{tick:.2g}") for tick in np.linspace(low, high, 5)[1:-1]])
     axis.set_major_locator(FixedLocator(ticks.tolist()))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axis.set_minor_locator(NullLocator())
 
 

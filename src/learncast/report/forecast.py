@@ -186,7 +186,7 @@ def of_forecast(
     note = method_note(m, trust, place) if trust.holds else ""
     return Report(
         kind="forecast",
-        title=f"{name or chosen.name}: forecast",
+        title=f'{name}: forecast of "{chosen.name}"' if name else f"{chosen.name}: forecast",
         lead=lead + refusal + _bottleneck(flow.bottleneck_loss) + recurrence.sentence + note,
         trust=trust,
         values=values,

@@ -14,7 +14,7 @@ from learncast.report.report import Report, method_note, picture
 from learncast.study import Study
 
 #: Explanation of the steps of a stage that is trained to convergence.
-SETTLED = "Stages that converge have no last step; named is the step from which every loss stays within 1% of its end."
+SETTLED = "Stages that converge have no last step; named is the step of the stage from which losses stay within 1%."
 
 
 #: Rise of a loss, as a share of the largest loss before training, from which it is marked as forgetting.
@@ -60,7 +60,7 @@ def of_sequence(forecast: Forecast, *, name: str = "", study: str = "") -> Repor
     return Report(
         kind="forget",
         title=f"{name or forecast.target.name}: what is forgotten",
-        lead=(_steps_sentence(forecast) if counted and forecast.trust.holds else "") + _lead(forecast, change),
+        lead=(_steps_sentence(forecast) if counted and forecast.trust.holds else "") + _lead(forecast, loss, change),
         trust=forecast.trust,
         values=values,
         tables=[
@@ -80,7 +80,7 @@ def _steps_sentence(forecast: Forecast) -> str:
     return f"All stages take {forecast.steps}.{direct} "
 
 
-def _lead(forecast: Forecast, change: xr.DataArray) -> str:
+def _lead(forecast: Forecast, loss: xr.DataArray, change: xr.DataArray) -> str:
     """The worst forgetting, or the condition that fails."""
     if not forecast.trust.holds:
         return method_note(forecast.method, forecast.trust)
@@ -92,10 +92,11 @@ def _lead(forecast: Forecast, change: xr.DataArray) -> str:
     worst, task, stage = max(later)
     if math.isnan(worst):
         return f"The loss of {tasks[task]} could not be computed to the end.{note}"
+    before, after = (format_loss(float(loss.values[k, task])) for k in (stage, stage + 1))
     sentence = (
         "Nothing is forgotten: no earlier task's loss rises in any later stage."
         if worst <= 0
-        else f"Training {tasks[stage]} raises the loss of {tasks[task]} by {format_loss(worst)}, the most that any "
+        else f"Training {tasks[stage]} raises the loss of {tasks[task]} from {before} to {after}, the most that any "
         "stage does to an earlier task."
     )
     return sentence + method_note(forecast.method, forecast.trust) + note
@@ -109,7 +110,7 @@ def _losses_table(forecast: Forecast, loss: xr.DataArray, change: xr.DataArray) 
     for made, length, losses, rises in zip(forecast.stages, lengths, loss.values[1:], change.values, strict=True):
         steps = made.steps.count
         if made.stage.goal is None and math.isinf(float(made.stage.steps or 0.0)):
-            steps, converging = f"settled at {format_count(length)}", True
+            steps, converging = f"settled after {format_count(length)}", True
         marks = ["↑ " if rise > FORGOTTEN * float(loss.values[0].max()) else "" for rise in rises]
         cells = [mark + format_loss(float(value)) for mark, value in zip(marks, losses, strict=True)]
         rows.append((f"after {made.task.name}", steps, *cells))

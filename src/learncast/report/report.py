@@ -351,8 +351,8 @@ def outcome_values(steps: Steps) -> dict[str, object]:
 
 #: Notes on methods other than modes.
 _METHODS = {
-    "two-layer": "\n\nMethod: the exact flow of a two-layer network, because the tasks have no common modes.",
-    "pooled": "\n\nMethod: descent on the pooled statistics of these tasks, because they have no common modes.",
+    "two-layer": "\n\nMethod: the exact flow of two layers, because the study's tasks and start have no common modes.",
+    "pooled": "\n\nMethod: descent on pooled statistics, because the study's tasks and start have no common modes.",
     "deep": "\n\nMethod: descent on the statistics of these tasks, because the network has several layers.",
     "flow": "\n\nMethod: the integrated flow of all weights that learn, because it has no closed form.",
     "responses": "\n\nMethod: the measured responses of the units.",

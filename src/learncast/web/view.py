@@ -73,8 +73,8 @@ class Reading:
 
     @classmethod
     def flow(cls, label: str, value: float, group: str = "") -> Self:
-        """Make a reading of flow steps."""
-        return cls(f"{label} (flow)", value, "steps", format_number(value), group=group)
+        """Make a reading of flow steps, with at least two digits."""
+        return cls(f"{label} (flow)", value, "steps", format_number(value, 0 if value >= 100 else 2), group=group)
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ def _more_data(layer: xr.Dataset) -> str:
         return ""
     if more > 10 * int(layer["lag"][-1]):
         return "by the fitted decay, 4x the data would reach far beyond the measured lags"
-    return f"by the fitted decay, 4x the data would give about {max(more, reach):.0f}"
+    return f"4x the data would give at least {reach:g}, and by the fitted decay about {max(more, reach):.0f}"
 
 
 def _decay(layer: xr.Dataset) -> str:

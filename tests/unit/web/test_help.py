@@ -25,7 +25,7 @@ def readings(views):
     return {r.label: r.value for view in views.values() for r in view.readings}
 
 
-@pytest.mark.slow_cases("curriculum-Never learns", "curriculum-Rectified units", "generalise-Many trials")
+@pytest.mark.slow_cases("curriculum-Diverges", "curriculum-Rectified units", "generalise-Many trials")
 @pytest.mark.parametrize(("panel", "example"), EXAMPLES, ids=lambda one: getattr(one, "name", None))
 def test_every_example_has_an_answer_without_internal_words(panel, example):
     views = views_of(panel, example)
@@ -55,7 +55,7 @@ def test_curriculum_examples_show_what_they_say():
     early = PANELS["curriculum"].state_of(example("curriculum", "Stop early")).model_copy(update={"pin_accuracy": 0.4})
     assert readings({"pinned": PANELS["curriculum"].parts["pinned"](early)})["both stages"] < late["both stages"] - 50
     assert found("A leaky target")["saved"] > 100
-    assert math.isinf(found("Never learns")["direct training"])
+    assert math.isinf(found("Diverges")["direct training"])
 
 
 def test_prior_knowledge_examples_show_what_they_say():

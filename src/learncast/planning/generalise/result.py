@@ -228,9 +228,10 @@ class Generalisation(Displayable, Reported):
             return f"Whether more trials would help is unknown: {error}"
         share = 1 - expected.value / self.loss if self.loss > 0 else 0.0
         verdict = "The trials are about enough" if share < LITTLE else "More trials are expected to help"
+        change = "less than 1%" if abs(share) < 0.005 else f"{abs(share):.0%}"
         return (
             f"{verdict}: twice as many ({number:,}) {'lower' if share >= 0 else 'raise'} the held-out loss by "
-            f"{abs(share):.0%} to {expected.value:.3g} (95% band {_between((expected.low, expected.high))})."
+            f"{change}, to {expected.value:.3g} (95% band {_between((expected.low, expected.high))})."
         )
 
     def noise(
@@ -277,7 +278,7 @@ class Generalisation(Displayable, Reported):
         if self.stop < self.most_steps:
             rise = f"its rise until step {self.most_steps:,}, as a factor"
             rows.append((rise, f"{self.rise:.3g}", _between(self.rise_interval)))
-        return Table("Held-out loss", ("", "estimate", "95% interval"), rows, self.remarks)
+        return Table("Held-out loss", ("", "estimate", "range"), rows, self.remarks)
 
     @property
     def sentence(self) -> str:
@@ -290,10 +291,8 @@ class Generalisation(Displayable, Reported):
             return f"Any stop from step {low:,} on is as good within the noise: {loss}.{unsure}"
         if self.stop == self.most_steps:
             return f"At step {self.stop:,}, the last, {loss} and still falls.{unsure}"
-        rise = f"Training on to {self.most_steps:,} raises it {self.rise:.3g} times ({_between(self.rise_interval)})."
-        if self.rise_interval[0] <= 1:
-            change = f"changes it by a factor of {self.rise:.3g} ({_between(self.rise_interval)})"
-            rise = f"Training on to {self.most_steps:,} {change}."
+        change = "changes it by a factor of {:.3g}" if self.rise_interval[0] <= 1 else "raises it {:.3g} times"
+        rise = f"Training on to {self.most_steps:,} {change.format(self.rise)} ({_between(self.rise_interval)})."
         if not math.isfinite(self.rise):
             rise = f"Descent diverges before step {self.most_steps:,}."
         about = "" if low == high else "about "

@@ -91,11 +91,13 @@ function plotlyTraces(trace, chart, look) {
         textfont: { size: 15, color: colour, weight: 700 }, cliponaxis: false, hoverinfo: trace.role === "differs" ? "skip" : "none",
         marker: { color: colour, size: SIZES[trace.role] || 9, symbol: SYMBOLS[trace.role] || "circle", opacity: trace.role === "differs" ? 0.7 : 1, line: { color: look.card, width: trace.role === "differs" ? 0 : 1.5 } },
       }];
-    case "bars":
+    case "bars": {
+      const edge = level(chart)?.[0];
       return [{
-        ...base, x: x.map(wrapText), type: "bar", marker: { color: y.map((value) => (trace.role === "data" ? colour : look.signed[value < 0 ? 1 : 3][1])) },
+        ...base, x: x.map(wrapText), type: "bar", marker: { color: y.map((value) => (value < edge ? look.faint : trace.role === "data" ? colour : look.signed[value < 0 ? 1 : 3][1])) },
         text: y.map((value) => (Number.isFinite(value) ? formatNumber(value, Math.abs(value) < 1000 ? 3 : 9) : "")), textposition: "outside", cliponaxis: false,
       }];
+    }
     case "heat":
       return [heatTrace(base, z, chart, look)];
     case "contour":
@@ -127,6 +129,11 @@ function colourOf(trace, look) {
   if (trace.role === "pinned") return trace.series ? own : look.pin;
   const fixed = { theory: look.theory || own, target: trace.series ? own : look.ink, zero: look.ink, best: look.ink, null: trace.series ? own : look.faint, threshold: look.error, differs: look.ink };
   return fixed[trace.role] || own;
+}
+
+/** The threshold at each bar: bars below it are faint. */
+function level(chart) {
+  return decode(chart.traces.find((trace) => trace.role === "threshold" && isText(trace.x))?.y);
 }
 
 /** The curves of the previous setting, drawn faintly behind the current ones. */
@@ -352,13 +359,20 @@ function layout(chart, look, element, arrows) {
     yaxis: { ...axis(chart.y, "y"), ...(rows ? { autorange: "reversed" } : {}) },
     showlegend: false,
     barmode: "group", hovermode: heats ? "closest" : "x", hoverdistance: -1, dragmode: false,
-    shapes: chart.shades.map(([from, to, , series]) => ({
+    shapes: [...chart.shades.map(([from, to, , series]) => ({
       type: "rect", xref: "x", yref: "paper", x0: from, x1: to, y0: 0, y1: 1, line: { width: 0 }, layer: "below",
       fillcolor: look.series[series % look.series.length], opacity: 0.1,
-    })),
+    })), ...levelEnds(level(chart), look)],
     annotations: [...shadeLabels(chart, look, element), ...arrows.map((one) => arrowLabel(one, look, narrow))],
     uirevision: chart.key,
   };
+}
+
+/** The ends of the threshold's line, from the middle of the first and of the last bar to the edges of the plot. */
+function levelEnds(levels, look) {
+  const line = { color: look.error, width: look.lineWidth, dash: DASHES.threshold };
+  const ends = levels ? [[-0.5, 0], [levels.length - 1, levels.length - 0.5]] : [];
+  return ends.map(([x0, x1]) => ({ type: "line", x0, x1, y0: levels[0], y1: levels[0], line }));
 }
 
 // If an interval is shorter than its label, every second label is inside the plot.

@@ -333,7 +333,7 @@ def _best_answer(state: CurriculumState, numbers: PortraitTimes) -> str:
     best, direct = numbers.best, numbers.direct_descent
     if not math.isfinite(direct) and (best is None or best[2] != math.inf):
         if math.isinf(numbers.direct):
-            return "The target is never learned: the gradient flow ends before its goal."
+            return "The target is never learned, neither by the flow nor by descent."
         return "The target is not learned: at this learning rate descent does not converge."
     if best is None or best[2] <= 0:
         return f"Train the target directly: no first task in this chart needs fewer than {format_count(direct)} steps."

@@ -93,8 +93,8 @@ def _view(state: GeneraliseState) -> View:
     curve, steps = curve.where(np.isfinite(curve)), curve["steps"].values.astype(float)
     traces = [
         Trace("band", "null", "95% interval", steps, curve["low"].values, curve["high"].values),
-        Trace("line", "data", "training", steps, curve["train"].values, series=Series.OTHER),
         Trace("line", "data", "held out", steps, curve["held_out"].values),
+        Trace("line", "dashed", "training", steps, curve["train"].values, series=Series.OTHER),
     ]
     if truth is not None:
         exact = truth.curve["held_out"].isel(steps=slice(1, None))

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from learncast._core.validation import FloatArray
-from learncast.display import format_count, format_number
+from learncast.display import format_count
 from learncast.study.study_file import to_toml
 from learncast.theory.assumptions import Trust
 from learncast.theory.recurrence.optimum import Optimum, RecurrenceFit
@@ -372,14 +372,13 @@ def _order_readings(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> t
         trained, fixed = mode.half / state.learning_rate, mode.half_fixed / state.learning_rate
         descent, label = half_loss_descent(mode.series, state), f"mode {k + 1} halves its loss, b"
         descent_text = "not computed" if math.isnan(descent) else format_count(descent)
-        text = f"not within {state.steps:.6g} steps" if math.isnan(trained) else format_number(trained)
+        flow, late = Reading.flow(f"{label} trained", trained), f"not within {state.steps:.6g} steps"
         readings += [
             Reading(f"{label} trained", descent, "steps", descent_text),
-            Reading(f"{label} trained (flow)", trained, "steps", text),
+            Reading(flow.label, trained, "steps", late) if math.isnan(trained) else flow,
             Reading.flow(f"{label} fixed", fixed),
         ]
-    last = modes[0].last.recurrence
-    return (*readings, Reading("final recurrence of mode 1", last, "1/step", f"{last:.5g}"))
+    return (*readings, _reading("final recurrence of mode 1", modes[0].last.recurrence, "1/step"))
 
 
 def _order_text(modes: tuple[LearnedMode, ...]) -> str:

@@ -200,7 +200,7 @@ class TwoLayerSolution(Solution):
         stall = self._time_to_loss((1 + STALLED) * loss)
         return (
             f"exact gradient flow never learns {modes} from this start: final excess loss {loss:.3g}; descent "
-            f"stalls near step {stall:,.0f} and leaves the saddle by its finite steps or by noise",
+            f"stalls about {stall:,.0f} steps later and leaves the saddle by its finite steps or by noise",
         )
 
     @property
