@@ -166,13 +166,13 @@ def _one(key: str, value: Sequence[str] | str) -> str:
 
 
 def _from_arrays(trials: dict[str, Any], options: dict[str, Any], labels: bool | None) -> Task:
-    size, mask = np.shape(trials["inputs"])[:2], trials.get("mask")
-    flat = {key: _flat(trials[key], size[0]) for key in ("labels", "mask", "lengths") if key in trials}
-    if mask is not None and size[1:] == (1,) and np.shape(mask) == size:  # of the readouts of one step, not of trials
-        flat["mask"] = mask
+    inputs, mask = trials["inputs"], trials.get("mask")
+    flat = {key: _flat(trials[key], len(inputs)) for key in ("labels", "mask", "lengths") if key in trials}
+    if mask is not None and np.shape(mask) == (len(inputs), 1) and all(len(trial) == 1 for trial in inputs):
+        flat["mask"] = mask  # of the readouts of one step, not of trials
     labels = True if "labels" in flat else labels
     y = flat.pop("labels") if "labels" in flat else trials["targets"]
-    return from_trials(trials["inputs"], y, labels=labels, **flat, **options)
+    return from_trials(inputs, y, labels=labels, **flat, **options)
 
 
 def from_trials(inputs: Any, targets: Any, *, labels: bool | None = None, **options: Any) -> Task:
