@@ -305,3 +305,17 @@ def test_points_are_dragged_by_touch(visit):
 
 def address(visit):
     return dict(pair.split("=") for pair in visit.page.url.partition("?")[2].split("&") if pair)
+
+
+def test_the_race_makes_room_for_a_portrait_that_comes_later(visit):
+    held = []
+    visit.page.route("**/api/curriculum/portrait", lambda route: held.append(route))
+    visit.page.goto(visit.server.address + "#curriculum")
+    race = visit.plot("race")
+    race.locator(".trace").first.wait_for(state="visible")
+    alone = race.evaluate("plot => plot._fullLayout.width")
+    held[0].continue_()
+    visit.settled()
+    fits = "plot => Math.abs(plot._fullLayout.width - plot.clientWidth) < 1"
+    visit.page.wait_for_function(fits, arg=race.element_handle())
+    assert race.evaluate("plot => plot._fullLayout.width") < 0.7 * alone

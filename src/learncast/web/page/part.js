@@ -168,6 +168,8 @@ export class Part {
     const same = Math.abs(width - slot.plot._fullLayout.width) < 1 && Math.abs(height - slot.plot._fullLayout.height) < 1;
     if (same && slot.plot.dataset.narrow === String(isNarrow(slot.plot))) return;
     this.paint(slot);
+    // Plotly measures the width again only when asked.
+    if (!same) Plotly.Plots.resize(slot.plot);
   }
 
   showChart(chart) {
