@@ -76,7 +76,7 @@ def test_assumptions_named_in_docstrings_exist():
 
 
 def test_the_bibliography_of_the_docs_is_that_of_the_package():
-    assert (ROOT / "docs" / "references.bib").read_text(encoding="utf-8") == bibliography()
+    assert (ROOT / "docs" / "references.bib").read_text(encoding="utf-8") == bibliography(*BIBTEX)
 
 
 def test_equation_index_of_the_docs_is_current():

@@ -10,5 +10,5 @@ BIBTEX = {entry[1]: entry[0] for entry in re.finditer(r"@\w+\{(\w+),.*?^\}", _TE
 
 
 def bibliography(*keys: str) -> str:
-    """Return the BibTeX entries of the given keys, or of all."""
-    return "\n\n".join(BIBTEX[key] for key in keys or tuple(BIBTEX)) + "\n"
+    """Return the BibTeX entries of papers; empty without keys."""
+    return "\n\n".join(BIBTEX[key] for key in keys) + "\n" * bool(keys)

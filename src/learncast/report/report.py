@@ -145,6 +145,7 @@ class Report:
         named = f'role="img" aria-label="{escape(self.title)}"'
         picture = "" if figure is None else f'<div class="figure" {named}>{figure}</div>'
         versions = ", ".join(f"{name} {number}" for name, number in self.provenance.versions.items())
+        papers = escape(bibliography(*self.provenance.citations))
         origin = f"By {self.provenance.kind}; input {self.provenance.spec_hash}; {versions}."
         forecast_class, promise = self.trust.standing
         answer, rest = self.answer_and_rest
@@ -161,7 +162,7 @@ class Report:
             self._explorer,
             f"<details><summary>Study</summary><pre>{escape(self.study)}</pre></details>" if self.study else "",
             f'<details><summary>Where the numbers come from</summary><p class="muted">{escape(origin)}</p>'
-            f"<pre>{escape(bibliography(*self.provenance.citations))}</pre></details>",
+            f"{papers and f'<pre>{papers}</pre>'}</details>",
         ]
         return html_page(self.title, "\n".join(part for part in body if part))
 

@@ -132,3 +132,12 @@ def test_the_colours_of_a_stop_reach_what_the_plan_saves() -> None:
     _, (ax,) = lc.figures.page()
     lc.figures.stop_map(plan.stop_portrait(), ax)
     assert ax.collections[0].get_clim()[1] >= plan.saving
+
+
+def test_a_report_cites_only_the_papers_that_it_uses():
+    task = lc.tasks.integration(steps=10)
+    aligned = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    drawn = lc.LinearRNN.random(1, 4, 1, recurrence=0.9, scale=0.1)
+    reports = [lc.forecast(task, network, learning_rate=1e-2).report() for network in (aligned, drawn)]
+    cited = [re.findall(r"@\w+\{(\w+),", report.html(None)) for report in reports]
+    assert cited == [["curriculum2025", "proca2025", "saxe2014"], []]

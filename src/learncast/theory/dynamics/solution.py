@@ -278,7 +278,7 @@ class Solution(Displayable, ABC):
         return self.at([math.inf])
 
     def citation(self) -> str:
-        """Return BibTeX of the papers behind this solution."""
+        """Return BibTeX of the papers whose equations this solution evaluates; empty if it evaluates none."""
         return bibliography(*self.provenance.citations)
 
     @property
