@@ -6,10 +6,10 @@ import importlib
 import inspect
 from dataclasses import fields
 
-import at_a_glance
 import pytest
 
 pytest.importorskip("torch", reason="windows need it")
+at_a_glance = pytest.importorskip("at_a_glance", reason="numpydoc is not installed")
 
 
 @pytest.mark.parametrize("path", at_a_glance.PURPOSES)

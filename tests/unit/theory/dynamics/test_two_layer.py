@@ -467,7 +467,7 @@ def test_remarks_name_lost_modes_and_the_step_of_the_stall():
     solution = solved(network=lc.TwoLayer(0.3 * np.eye(2), np.diag([0.3, -0.3])))
     [remark] = solution.remarks
     assert solution.flow.lost_modes.tolist() == [1]
-    for number in ("mode 2 ", "0.125", f"step {solution.time_to_loss(1.01 * 0.125):.0f}"):
+    for number in ("mode 2 ", "0.125", f"{solution.time_to_loss(1.01 * 0.125):.0f} steps"):
         assert number in remark
     assert solved().remarks == ()
     both = lc.forecast(diagonal(1.0, 0.5), lc.TwoLayer(0.3 * np.eye(2), -0.3 * np.eye(2)), learning_rate=RATE).solution
